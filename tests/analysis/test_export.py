@@ -54,7 +54,7 @@ COLUMNS = {
     "placements": "placements", "global_shape": "global_shape", "layout": "layout", "shared_with": "shared_with",
     "unsupported": "unsupported", "lost": "lost",
 }  # fmt: skip
-WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+WORDS = {"NaN": math.nan, "inf": math.inf, " -inf": -math.inf}
 
 #: pyarrow cannot guess the type of a step that is NULL everywhere.
 HIVE = ds.partitioning(pa.schema([("step", pa.int64()), ("rank", pa.int64())]), flavor="hive")
@@ -125,7 +125,7 @@ def test_every_tensor_and_every_value_is_in_the_tables(dump: str, tmp_path: Path
 def strict(node: Any) -> Any:
     """A value with the words that strict JSON has for what is not finite."""
     if isinstance(node, float) and not math.isfinite(node):
-        return "NaN" if node != node else "Infinity" if node > 0 else "-Infinity"
+        return "NaN" if node != node else "inf" if node > 0 else " -inf"
     if isinstance(node, list):
         return [strict(item) for item in node]
     return {key: strict(item) for key, item in node.items()} if isinstance(node, dict) else node

@@ -17,7 +17,7 @@ from probe_analysis.cli.export import main
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 CORPUS = Path(__file__).parents[1] / "format" / "corpus"
-WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+WORDS = {"NaN": math.nan, "inf": math.inf, " -inf": -math.inf}
 KEYS = ("Max", "Min", "Mean", "Norm", "nan_count", "posinf_count", "neginf_count", "zero_count")
 
 

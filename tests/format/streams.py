@@ -14,7 +14,7 @@ _SCALARS = st.sampled_from(
 _APIS = ("Torch.add", "Functional.linear", "Tensor.__mul__")
 _MODULES = ("Module.fc.Linear", "Module.0.act.ReLU")
 _NUMBERS = {"Max": 1.0, "Min": -1.0, "Mean": "NaN", "Norm": 2.0}
-_LATE = {"Max": 3.0, "Min": 3, "Mean": 3.0, "Norm": "Infinity", "nan_count": 0}
+_LATE = {"Max": 3.0, "Min": 3, "Mean": 3.0, "Norm": "inf", "nan_count": 0}
 
 
 class _Maker:

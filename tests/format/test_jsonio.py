@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,14 @@ def test_every_value_comes_back_exactly(value):
 def test_integers_are_exact_at_any_size(n, form):
     assert same(jsonio.loads(form.format(n)), json.loads(form.format(n)))
     assert same(jsonio.loads(form.format(n).encode()), json.loads(form.format(n)))
+
+
+@given(st.text("-+=@%\uff0b\uff05; a", max_size=12) | st.text())
+def test_no_text_looks_like_a_formula_and_each_comes_back(text):
+    written = jsonio.inert(text)
+    assert not re.search(r"(^|;)[-+=@%\uff0b\uff0d\uff1d\uff20\uff05]", written)
+    assert jsonio.meant(written) == text
+    assert re.sub(" ", "", written) == re.sub(" ", "", text)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

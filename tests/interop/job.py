@@ -3,14 +3,16 @@
 Run as a program, because each tool patches torch for the whole process, and msprobe has an environment
 of its own. The two differ in one import line; everything else is the same script, which is the point.
 
-VARIANT: "plain"; "perturbed" (the last layer's weight times 1.5); "nan" (the logarithm of a negative number);
+VARIANT: "plain"; "perturbed" (the last layer's weight times 1.5); "nan" (the logarithm of a negative number); "infinite" (the logarithm of infinity);
 "accumulated" (two passes add up their gradients); "checkpointed" (one block is computed again in backward);
+"masked" (a causal mask with -inf, and texts that look like a formula of a spreadsheet);
 "shared" (a module gets one tensor three times, so that three slots of its backward record hold one sum).
 """
 
 import errno
 import os
 import sys
+from decimal import Decimal
 from typing import Any
 
 import torch
@@ -37,6 +39,15 @@ class Mix(nn.Module):
         return q * 2 + k * 3 - v * 4
 
 
+class Masked(nn.Module):
+    def forward(
+        self, x: torch.Tensor, mode: str, *, note: str, turn: complex, share: Decimal
+    ) -> torch.Tensor:
+        scores = x @ x.mT;+scores  # noqa: B018, E702  # fmt: skip
+        mask = torch.full(scores.shape[-2:], float("-inf")).triu(1)
+        return torch.softmax((scores + mask).masked_fill(mask < 0, -torch.inf), -1) @ x
+
+
 class Net(nn.Module):
     """Shared blocks, keyword tensors, an in-place module, a tuple output, integers and booleans."""
 
@@ -51,11 +62,14 @@ class Net(nn.Module):
         self.head = nn.Linear(16, 5)
         self.checkpointed = False
         self.mix: nn.Module | None = None
+        self.masked: nn.Module | None = None
 
     def forward(self, tokens: torch.Tensor, shift: float) -> torch.Tensor:
         x = self.embed(tokens)
         if self.mix is not None:
             x = self.mix(x, x, v=x)
+        if self.masked is not None:
+            x = self.masked(x, "=mean", note="a;-b", turn=-1j, share=Decimal("-0.5"))
         x = self.first(x, scale=0.5)
         mask = tokens[..., None] == 3
         x = (
@@ -67,6 +81,9 @@ class Net(nn.Module):
         x = self.act(self.norm(self.conv(x.transpose(1, 2))))
         peak, _ = torch.max(x, dim=2)
         return self.head(torch.log(peak + shift))
+
+
+SHIFTS = {"nan": -50.0, "infinite": float("inf")}
 
 
 def lose_gradients() -> None:
@@ -103,6 +120,8 @@ def main(tool: str, config: str, variant: str) -> None:
     model.checkpointed = variant == "checkpointed"
     if variant == "shared":
         model.mix = Mix()
+    if variant == "masked":
+        model.masked = Masked()
     tokens = torch.randint(0, 11, (4, 6))
     target = torch.randint(0, 5, (4,))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -112,7 +131,7 @@ def main(tool: str, config: str, variant: str) -> None:
     debugger = PrecisionDebugger(config_path=config)
     debugger.start(model)
     for _ in range(2 if variant == "accumulated" else 1):
-        loss = F.cross_entropy(model(tokens, -50.0 if variant == "nan" else 1.0), target)
+        loss = F.cross_entropy(model(tokens, SHIFTS.get(variant, 1.0)), target)
         loss.backward()
     optimizer.step()
     debugger.stop()

@@ -11,6 +11,7 @@ import clients
 import numpy as np
 import probe_format
 import pytest
+from probe_format.values import plain
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +23,7 @@ KINDS = {
 }
 ANY = [(level, kind, "plain") for level in LEVELS for kind in KINDS]
 ANY += [("L0", "md5", "accumulated"), ("mix", "md5", "checkpointed"), ("L0", "md5", "shared")]
+ANY += [(level, "statistics", "masked") for level in LEVELS]
 
 
 @pytest.fixture(scope="session")
@@ -113,6 +115,21 @@ CHANGED = "Module.head.Linear.forward.0.parameters.weight"
 AFTER = "Functional.cross_entropy.0.forward.output.0"
 
 
+def test_what_looks_like_a_formula_is_read_as_it_was_meant(shop: Shop) -> None:
+    """msprobe's compare ends at a text that begins as a formula of a spreadsheet; `test_a_dump_equals_itself` ran it."""
+    rank = shop.dump("mix", "statistics", "masked")
+    data = clients.load(rank, "dump.json")["data"]
+    (masked,) = (record for name, record in data.items() if "masked_fill.0.forward" in name)
+    assert masked["output"][0]["Min"] == " -inf" and float(masked["output"][0]["Min"]) == -np.inf
+    given = data["Module.masked.Masked.forward.0"]
+    texts = [given["input_args"][1], *given["input_kwargs"].values()]
+    assert [text["value"] for text in texts] == [" =mean", "a; -b", "(-0-1j)", " -0.5"]
+    assert [plain(text) for text in texts] == ["=mean", "a;-b", "(-0-1j)", "-0.5"]
+    assert "x @ x.mT; +scores" in (rank / "stack.json").read_text()
+    row = by_name(shop.compare(rank, rank))["Tensor.masked_fill.0.forward.output.0"]
+    assert float(row["NPU min"]) == -np.inf
+
+
 def test_changed_weights_show_in_statistics(shop: Shop) -> None:
     rows = by_name(shop.compare(shop.dump("mix", "statistics", "perturbed"), shop.dump("mix", "statistics")))
     assert float(rows[BEFORE]["NormRelativeErr"].rstrip("%")) == 0
@@ -150,15 +167,28 @@ def test_graph_visualize_draws_every_node(shop: Shop, folder: Path, level: str) 
     assert all(nodes[n] == parent for n, parent in construct.items() if parent is not None)
 
 
+@pytest.mark.parametrize(("variant", "first"), [("nan", "Torch.log"), ("infinite", "Tensor.__add__")])
 @pytest.mark.parametrize("level", ["L1", "mix"])
-def test_overflow_check_finds_the_injected_nan(shop: Shop, folder: Path, level: str) -> None:
-    found = clients.overflows(folder / f"nan-{level}", shop.dump(level, "statistics", "nan").parent)
-    assert [f["op_name"] for f in found] == ["Torch.log.0.forward"]
+def test_overflow_check_finds_the_injected_value(
+    shop: Shop, folder: Path, level: str, variant: str, first: str
+) -> None:
+    found = clients.overflows(folder / f"{variant}-{level}", shop.dump(level, "statistics", variant).parent)
+    assert found[0]["op_name"].startswith(first)
     assert "job.py" in "".join(found[0]["stack_info"])
 
 
 def test_overflow_check_finds_nothing_in_a_healthy_dump(shop: Shop, folder: Path) -> None:
     assert clients.overflows(folder / "healthy", shop.dump("mix", "statistics").parent) == []
+
+
+def test_overflow_check_and_graph_visualize_read_a_mask(shop: Shop, folder: Path) -> None:
+    """overflow_check takes the mask in a dump by msprobe for an overflow. It knows minus infinity in no form that compare
+    takes, and passes over ours (docs: migrating-from-msprobe.md).
+    """
+    ours, own = (shop.dump("mix", "statistics", "masked", tool).parent for tool in ("probe", "msprobe"))
+    found = [clients.overflows(folder / f"mask-{i}", step) for i, step in enumerate((ours, own))]
+    assert [[f["op_name"] for f in part] for part in found] == [[], ["Torch.full.0.forward"]]
+    assert clients.graph_nodes(folder / "graph-masked", shop.dump("mix", "statistics", "masked"))
 
 
 LOST = [("mix", "statistics"), ("mix", "tensor"), ("L0", "md5"), ("L1", "statistics")]

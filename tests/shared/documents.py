@@ -82,8 +82,8 @@ def objects(value: Json, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Js
 
 
 def number(value: Json) -> float:
-    """A statistic as a float, whether a number or one of the three strings."""
-    return float({"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}.get(value, value))
+    """A statistic as a float, whether a number or one of the strings for what is not finite."""
+    return float(value)
 
 
 @cache

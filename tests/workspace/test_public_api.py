@@ -52,7 +52,9 @@ MODULE_NAMES: dict[str, set[str]] = {
         "back", "enter", "Event", "exit", "fault", "fill", "Form", "frames", "grad", "head", "LATER_PASS",
         "NODE", "opens", "over", "pgrad", "redo", "redone", "save", "Slot", "STRUCTURE", "tally",
     },
-    "probe_format.jsonio": {"dumps", "encode", "finite", "loads", "members", "number", "texts"},
+    "probe_format.jsonio": {
+        "INFINITY", "MINUS_INFINITY", "dumps", "encode", "finite", "inert", "loads", "meant", "members", "number", "texts",
+    },
     "probe_format.layout": {
         "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "RANK_DIR", "REPORT", "STACK", "STEP_DIR",
         "StepDir", "TENSORS", "dump_path_of", "existing_dump", "find_steps", "holds_data", "is_dump_dir",
@@ -86,7 +88,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.values": {
         "CONTAINERS", "Describe", "Described", "Form", "MAX_DEPTH", "MAX_LEAVES", "TABLE", "UNKNOWN", "ValuePath",
-        "ValueWalk", "first_met", "is_leaf", "json_key", "remembering", "unsupported",
+        "ValueWalk", "first_met", "is_leaf", "json_key", "plain", "remembering", "unsupported",
     },
     "probe_format.write": {
         "check_writable", "clear", "Claim", "Count", "Coverage", "Documents", "documents_bytes", "explain", "in_use",

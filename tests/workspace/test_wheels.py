@@ -55,7 +55,7 @@ WRITERS = {"probe_save"}
 
 TENSOR = {
     "type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 3],
-    "Max": 1.5, "Min": "-Infinity", "Mean": "-Infinity", "Norm": "Infinity", "requires_grad": False,
+    "Max": 1.5, "Min": " -inf", "Mean": " -inf", "Norm": "inf", "requires_grad": False,
 }  # fmt: skip
 
 

@@ -66,7 +66,7 @@ TENSOR = {
     "dtype": "torch.float32",
     "shape": [2],
     "Max": 1.0,
-    "Min": "-Infinity",
+    "Min": " -inf",
     "Mean": None,
     "Norm": "NaN",
     "requires_grad": False,
@@ -165,7 +165,7 @@ LINEAR = "Module.fc.Linear.forward.0"
         (("dump", "data", LINEAR, "input_args"), {}),
         (("dump", "data", LINEAR, "input_args", 0, "shape"), [-1]),
         (("dump", "data", LINEAR, "input_args", 0, "shape"), ["2"]),
-        (("dump", "data", LINEAR, "input_args", 0, "Max"), "inf"),
+        (("dump", "data", LINEAR, "input_args", 0, "Max"), "Inf"),
         (("dump", "data", LINEAR, "input_args", 0, "Norm"), KeyError),
         (("dump", "data", LINEAR, "input_args", 0, "neginf_count"), KeyError),
         (("dump", "data", LINEAR, "input_args", 0, "nan_count"), -1),
@@ -219,7 +219,7 @@ JSON = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-2, 3)
-    | st.sampled_from([1.5, 2.0, -0.0, "NaN", "Infinity", "", "torch"]),
+    | st.sampled_from([1.5, 2.0, -0.0, "NaN", "inf", "", "torch"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(

@@ -9,22 +9,54 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-__all__ = ["dumps", "encode", "finite", "loads", "members", "number", "texts"]
+__all__ = [
+    "INFINITY",
+    "MINUS_INFINITY",
+    "dumps",
+    "encode",
+    "finite",
+    "inert",
+    "loads",
+    "meant",
+    "members",
+    "number",
+    "texts",
+]
+
+_FORMULA = " *[-+=@%\uff0b\uff0d\uff1d\uff20\uff05]"  # and the wide forms of these five
+_BEFORE_FORMULA = re.compile(f"^(?={_FORMULA})|(?<=;)(?={_FORMULA})")
+_SPACE_BEFORE_FORMULA = re.compile(f"^ (?={_FORMULA})|(?<=;) (?={_FORMULA})")
+
+
+def inert(text: str) -> str:
+    """Return ``text`` with a space before what a spreadsheet would take for a formula, which msprobe's compare refuses."""
+    return _BEFORE_FORMULA.sub(" ", text)
+
+
+def meant(text: str) -> str:
+    """Return the text that `inert` made this of."""
+    return _SPACE_BEFORE_FORMULA.sub("", text)
+
+
+#: As msprobe's overflow_check knows it; `float` passes over the space.
+INFINITY, MINUS_INFINITY = "inf", inert("-inf")
 
 
 def finite(x: float) -> float | str:
     """Return ``x``, or the string that replaces it in strict JSON (spec/values.md)."""
     if math.isfinite(x):
         return x
-    return "NaN" if x != x else ("Infinity" if x > 0 else "-Infinity")
+    return "NaN" if x != x else (INFINITY if x > 0 else MINUS_INFINITY)
 
 
-_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_WORDS = {"NaN": math.nan, INFINITY: math.inf, MINUS_INFINITY: -math.inf}
+_WORDS |= {"Infinity": math.inf, "-Infinity": -math.inf}  # as Probe wrote them before
 
 
 def number(x: Any) -> Any:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from .excerpts import error_text
-from .jsonio import dumps, encode, finite
+from .jsonio import MINUS_INFINITY, dumps, encode, finite, inert, meant
 
 __all__ = [
     "CONTAINERS",
@@ -36,6 +36,7 @@ __all__ = [
     "first_met",
     "is_leaf",
     "json_key",
+    "plain",
     "remembering",
     "unsupported",
 ]
@@ -68,6 +69,14 @@ def unsupported(value: object, why: str) -> bytes:
 def is_leaf(encoded: Any) -> bool:
     """Return whether encoded JSON is a single value, not a container (whose ``type`` is an encoded value)."""
     return isinstance(encoded, dict) and isinstance(encoded.get("type"), str)
+
+
+def plain(encoded: Any) -> Any:
+    """Return the value of an encoded one without its type, as it was given; what has no value passes through."""
+    if not (isinstance(encoded, dict) and "value" in encoded):
+        return encoded
+    value = encoded["value"]
+    return meant(value) if isinstance(value, str) else value
 
 
 def _type_name(cls: type) -> str:
@@ -163,7 +172,7 @@ def _int(walk: ValueWalk, value: int, path: ValuePath) -> bytes | None:
 
 
 def _str(walk: ValueWalk, value: str, path: ValuePath) -> bytes:
-    return b'{"type":"str","value":%b}' % dumps(value)
+    return b'{"type":"str","value":%b}' % dumps(inert(value))
 
 
 def _float(walk: ValueWalk, value: float, path: ValuePath) -> Described:  # 0.0 == -0.0: not remembered
@@ -228,6 +237,9 @@ def _plain(value: Any) -> bytes | None:
     content = _content(value)
     if content is None:
         return None
+    text = content["value"]
+    if isinstance(text, str) and not (text == MINUS_INFINITY and isinstance(value, float | np.floating)):
+        content["value"] = inert(text)
     return dumps({"type": type(value).__name__, **content})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .arguments import ArgumentDifference, compare_arguments, plain
+from .arguments import ArgumentDifference, compare_arguments
 from .distance import Distance, as_float, comparable, distance
 from .dtypes import dtype_name, eps_of, range_of
 from .elements import Elements, compare_elements
@@ -20,6 +20,5 @@ __all__ = [
     "distance",
     "dtype_name",
     "eps_of",
-    "plain",
     "range_of",
 ]

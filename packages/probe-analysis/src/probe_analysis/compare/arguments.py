@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from attrs import frozen
+from probe_format.values import plain
 
-__all__ = ["ArgumentDifference", "compare_arguments", "plain"]
+__all__ = ["ArgumentDifference", "compare_arguments"]
 
 
 @frozen
@@ -45,8 +46,3 @@ def compare_arguments(
             words = (repr(value) if slot in given else "" for value, given in ((x, one), (y, two)))
             found.append(ArgumentDifference(slot, *words))
     return tuple(found)
-
-
-def plain(value: Any) -> Any:
-    """Return the value itself of an encoded one, without its type: 1 and 1.0 mean the same."""
-    return value["value"] if isinstance(value, dict) and "value" in value else value

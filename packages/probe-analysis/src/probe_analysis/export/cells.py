@@ -10,6 +10,7 @@ from typing import Any
 
 from probe_format.jsonio import dumps, finite, number
 from probe_format.schema import why_lost
+from probe_format.values import plain
 
 from probe_analysis.compare import dtype_name
 
@@ -139,15 +140,15 @@ def _all_finite(cells: Mapping[str, Any]) -> bool | None:
 def argument_cells(value: Any) -> dict[str, Any]:
     """Return the cells of a value that is not a tensor."""
     encoded = isinstance(value, dict) and isinstance(value.get("type"), str)
-    plain = (why_lost(value) or value.get("value")) if encoded else value
+    content = why_lost(value) or (plain(value) if not encoded or "value" in value else None)
     cells: dict[str, Any] = {
         "type": value["type"] if encoded else "None" if value is None else type(value).__name__,
         "json": json_text(value),
     }
-    if plain is not None and not (encoded and "value" not in value):
-        cells["value"] = plain if isinstance(plain, str) else json_text(plain)
-    if isinstance(plain, int | float) or (isinstance(plain, str) and cells["type"] in _NUMBERS):
-        cells["number"] = _double(plain)
+    if content is not None:
+        cells["value"] = content if isinstance(content, str) else json_text(content)
+    if isinstance(content, int | float) or (isinstance(content, str) and cells["type"] in _NUMBERS):
+        cells["number"] = _double(content)
     return cells
 
 

@@ -11,9 +11,9 @@ from probe_format.errors import FormatError
 from probe_format.excerpts import brief
 from probe_format.read import Loss
 from probe_format.schema import parts_of
+from probe_format.values import plain
 
 from probe_analysis.calls import Call, Parts
-from probe_analysis.compare import plain
 from probe_analysis.nonfinite import Watch
 
 from .facts import Facts

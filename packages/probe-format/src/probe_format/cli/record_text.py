@@ -13,7 +13,7 @@ from probe_format.own_code import FRAMEWORKS, OWN_MODULES
 from probe_format.read.record import Record
 from probe_format.read.tensor import Tensor
 from probe_format.schema.tensor_objects import others, path_text, why_lost
-from probe_format.values import ValuePath
+from probe_format.values import ValuePath, plain
 
 from .view import View
 
@@ -75,7 +75,7 @@ def _scalar(path: ValuePath, leaf: Any) -> str:
     kind, value = "None", leaf
     if isinstance(leaf, dict):
         kind = str(leaf.get("type", ""))
-        value = leaf["value"] if "value" in leaf else {k: v for k, v in leaf.items() if k != "type"}
+        value = plain(leaf) if "value" in leaf else {k: v for k, v in leaf.items() if k != "type"}
         if "unsupported" in leaf:
             value = f"not recorded: {text(leaf['unsupported'])}"
     try:

@@ -15,6 +15,7 @@ from typing import Any
 
 from probe_format.errors import Problem
 from probe_format.excerpts import brief
+from probe_format.jsonio import INFINITY, MINUS_INFINITY
 from probe_format.values import ValuePath, is_leaf
 
 __all__ = [
@@ -31,7 +32,7 @@ __all__ = [
     "why_lost",
 ]
 
-_NON_FINITE = ("NaN", "Infinity", "-Infinity")
+_NON_FINITE = ("NaN", INFINITY, MINUS_INFINITY, "Infinity", "-Infinity")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
 _BROKEN = ("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min")
 _COUNTS = ("nan_count", "posinf_count", "neginf_count", "zero_count")
@@ -163,9 +164,7 @@ def _check_tensor(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
         yield Problem(where, "has neither all of Max, Min, Mean, Norm, nor a checksum, nor a word why not.")
     for key in (*_STATISTICS, "finite_max", "finite_min"):
         if key in node and not (isinstance(node[key], bool | int | float | None) or node[key] in _NON_FINITE):
-            yield Problem(
-                f"{where}.{key}", f"{brief(node[key])} is not a number, 'NaN', 'Infinity' or '-Infinity'."
-            )
+            yield Problem(f"{where}.{key}", f"{brief(node[key])} is not a number, 'NaN', 'inf' or ' -inf'.")
     present = [key for key in _BROKEN if key in node]
     if present and len(present) < len(_BROKEN):
         absent = [key for key in _BROKEN if key not in node]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from probe_format.jsonio import finite
+from probe_format.jsonio import INFINITY, MINUS_INFINITY, finite
 from probe_format.tensors import npy_bytes, npy_header, stats_json, stats_of, write_parts
 
 from probe_kernel.files.dtypes import find_dtype, is_numeric
@@ -72,9 +72,9 @@ def _row_json(row: Row) -> dict[str, Any]:
     out = {"Max": top, "Min": low, "Mean": _number(values.get("avg")), "Norm": _number(values.get("l2norm"))}
     if all(isinstance(count, int) for count in counts) and any(counts):
         nan, above, below = counts
-        out["Max"] = "NaN" if nan else "Infinity" if above else "-Infinity" if top is None else top
-        out["Min"] = "NaN" if nan else "-Infinity" if below else "Infinity" if low is None else low
-        out["Mean"] = "NaN" if nan or (above and below) else "Infinity" if above else "-Infinity"
+        out["Max"] = "NaN" if nan else INFINITY if above else MINUS_INFINITY if top is None else top
+        out["Min"] = "NaN" if nan else MINUS_INFINITY if below else INFINITY if low is None else low
+        out["Mean"] = "NaN" if nan or (above and below) else INFINITY if above else MINUS_INFINITY
         out |= {"nan_count": nan, "posinf_count": above, "neginf_count": below}
         out |= {"finite_max": top, "finite_min": low}
     if isinstance(values.get("md5"), str):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from types import CodeType, FrameType
 
 from attrs import define, field
+from probe_format.jsonio import inert
 from probe_format.own_code import OWN_MODULES, is_own
 
 __all__ = ["FrameTable", "frames"]
@@ -76,7 +77,7 @@ def _text(frame: FrameType) -> str:
         source = linecache.getline(name, line, frame.f_globals).strip()
     except Exception:  # the user's __loader__ may be broken; the stack is still recorded
         source = ""
-    text = f"File {path}, line {line}, in {code.co_name}, \n {source}"
+    text = inert(f"File {path}, line {line}, in {code.co_name}, \n {source}")
     _texts[key] = (code, text)
     return text
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from probe_format.jsonio import inert
 from probe_format.values import UNKNOWN
 
 __all__ = ["object_json"]
@@ -59,9 +60,9 @@ _ENCODERS: dict[type, Callable[[Any], Any]] = {
     torch.memory_format: lambda v: {"type": "torch.memory_format", "format": str(v).removeprefix("torch.")},
     torch.layout: _named("torch.layout"),
     torch.Generator: lambda v: {"type": "torch.Generator", "device": str(v.device)},
-    torch.SymInt: lambda v: {"type": "torch.SymInt", "value": str(v)},
-    torch.SymFloat: lambda v: {"type": "torch.SymFloat", "value": str(v)},
-    torch.SymBool: lambda v: {"type": "torch.SymBool", "value": str(v)},
+    torch.SymInt: lambda v: {"type": "torch.SymInt", "value": inert(str(v))},
+    torch.SymFloat: lambda v: {"type": "torch.SymFloat", "value": inert(str(v))},
+    torch.SymBool: lambda v: {"type": "torch.SymBool", "value": inert(str(v))},
     torch.finfo: _named("torch.finfo"),
     torch.iinfo: _named("torch.iinfo"),
 }
