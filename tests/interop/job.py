@@ -3,7 +3,8 @@
 Run as a program, because each tool patches torch for the whole process, and msprobe has an environment
 of its own. The two differ in one import line; everything else is the same script, which is the point.
 
-VARIANT: "plain"; "perturbed" (the last layer's weight times 1.5); "nan" (the logarithm of a negative number); "infinite" (the logarithm of infinity);
+VARIANT: "plain"; "perturbed" (the last layer's weight times 1.5); "nan" (the logarithm of a negative number);
+"infinite" (that of infinity);
 "accumulated" (two passes add up their gradients); "checkpointed" (one block is computed again in backward);
 "masked" (a causal mask with -inf, and texts that look like a formula of a spreadsheet);
 "shared" (a module gets one tensor three times, so that three slots of its backward record hold one sum).

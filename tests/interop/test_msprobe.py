@@ -116,7 +116,7 @@ AFTER = "Functional.cross_entropy.0.forward.output.0"
 
 
 def test_what_looks_like_a_formula_is_read_as_it_was_meant(shop: Shop) -> None:
-    """msprobe's compare ends at a text that begins as a formula of a spreadsheet; `test_a_dump_equals_itself` ran it."""
+    """msprobe's compare ends at a text that begins as a formula does; `test_a_dump_equals_itself` ran it."""
     rank = shop.dump("mix", "statistics", "masked")
     data = clients.load(rank, "dump.json")["data"]
     (masked,) = (record for name, record in data.items() if "masked_fill.0.forward" in name)
@@ -182,8 +182,8 @@ def test_overflow_check_finds_nothing_in_a_healthy_dump(shop: Shop, folder: Path
 
 
 def test_overflow_check_and_graph_visualize_read_a_mask(shop: Shop, folder: Path) -> None:
-    """overflow_check takes the mask in a dump by msprobe for an overflow. It knows minus infinity in no form that compare
-    takes, and passes over ours (docs: migrating-from-msprobe.md).
+    """overflow_check takes the mask in a dump by msprobe for an overflow. It knows minus infinity in no form that
+    compare takes, and passes over ours (docs: migrating-from-msprobe.md).
     """
     ours, own = (shop.dump("mix", "statistics", "masked", tool).parent for tool in ("probe", "msprobe"))
     found = [clients.overflows(folder / f"mask-{i}", step) for i, step in enumerate((ours, own))]

@@ -35,7 +35,7 @@ _SPACE_BEFORE_FORMULA = re.compile(f"^ (?={_FORMULA})|(?<=;) (?={_FORMULA})")
 
 
 def inert(text: str) -> str:
-    """Return ``text`` with a space before what a spreadsheet would take for a formula, which msprobe's compare refuses."""
+    """Return ``text`` with a space before what a spreadsheet takes for a formula, as msprobe's compare refuses it."""
     return _BEFORE_FORMULA.sub(" ", text)
 
 
