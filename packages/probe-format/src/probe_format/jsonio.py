@@ -44,8 +44,10 @@ def meant(text: str) -> str:
     return _SPACE_BEFORE_FORMULA.sub("", text)
 
 
-#: As msprobe's overflow_check knows it; `float` passes over the space.
-INFINITY, MINUS_INFINITY = "inf", inert("-inf")
+INFINITY = "inf"
+"""As msprobe's overflow_check knows it."""
+MINUS_INFINITY = inert("-inf")
+"""`float` passes over the space."""
 
 
 def finite(x: float) -> float | str:
