@@ -1,4 +1,4 @@
-"""The site as it is read from a folder: `hatch run docs:build` makes it, and ends where a link or a reference is broken."""
+"""The site as it is read from a folder: `hatch run docs:build` makes it, and ends where a link is broken."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from probe_format.tensors import stats_fast, widen
+from probe_format.tensors import stats, stats_fast, widen
 from probe_format.tensors.stats import NO_STATS, Stats, stats_json, stats_of
 
 TINY = 1e-322  # a few steps of the smallest float64
@@ -432,3 +432,25 @@ def test_json_of_statistics():
         None,
         1,
     )
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 7e300, math.nan, math.inf, -math.inf]) | st.floats(), min_size=1),
+    st.sampled_from([np.float64, np.float32, np.complex128]),
+    st.integers(1, 5),
+)
+def test_blocks_of_an_array_give_its_statistics(values, dtype, block):
+    with np.errstate(all="ignore"):
+        a = np.array(values).astype(dtype)
+    whole = stats.stats_of(a, zero_count=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stats, "_BLOCK", block)
+        found = stats.stats_of(a, zero_count=True)
+    for name in ("max", "min", "nan", "posinf", "neginf", "finite_max", "finite_min", "zeros"):
+        assert np.array_equal(
+            [getattr(found, name)], [getattr(whole, name)], equal_nan=name in ("max", "min")
+        ), name
+    top = max(abs(whole.finite_max or 0), abs(whole.finite_min or 0), abs(whole.max), abs(whole.min))
+    assert found.norm == pytest.approx(whole.norm, rel=1e-12, nan_ok=True)
+    slack = 1e-12 * top if math.isfinite(top) else 0
+    assert found.mean == pytest.approx(whole.mean, rel=1e-12, abs=slack, nan_ok=True)

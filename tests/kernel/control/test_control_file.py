@@ -61,15 +61,17 @@ def test_the_documents_examples_are_accepted(
 ) -> None:
     path = EXAMPLES / f"{example}.json"
     found = load_settings(path, backend, {})
-    assert len(found.notes) == len(notes)
-    for said, note in zip(found.notes, notes, strict=True):
+    refused = [note for note in notes if "comma" in note]
+    heard = [*found.refused, *found.notes]
+    assert len(heard) == len(notes) and len(found.refused) == len(refused)
+    for said, note in zip(heard, notes, strict=True):
         assert said.startswith(note)
     given = found.description
     assert (given.path, given.net_name, given.iterations) == ("/absolute_path", "ResNet50", "0|5-8|100-120")
     assert given.kernels == () and given.inputs and given.outputs
-    assert main(["kernel", "config", str(path), "--backend", backend]) == 0
+    assert main(["kernel", "config", str(path), "--backend", backend]) == len(refused)
     said = capsys.readouterr().out
-    assert all(f"note: {note}" in said for note in notes)
+    assert all(f"{'wrong' if note in refused else 'note'}: {note}" in said for note in notes)
     written = json.loads(said[said.index("\n{") : said.rindex("\n}") + 2])
     shown = json.loads(path.read_text().replace("true,\n    }", "true\n    }"))
     for section, keys in written.items():
@@ -117,10 +119,35 @@ def test_op_debug_mode_4_with_both_sides(tmp_path: Path) -> None:
     assert any(note.startswith("input_output: has no effect: op_debug_mode 4") for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("stat_calc_mode", "x"), ("stat_calc_mode", None), ("device_stat_precision_mode", 1), ("sample_mode", 2),
+        ("sample_mode", True), ("sample_num", 0), ("sample_num", -1), ("save_kernel_args", 1), ("overflow_number", 1),
+    ],
+)  # fmt: skip
+def test_what_mindspore_refuses_on_a_cpu_is_refused_though_no_cpu_uses_it(
+    key: str, value: Any, tmp_path: Path
+) -> None:
+    """As MindSpore 2.10 does: each of these files was given to it."""
+    path = changed(tmp_path, "cpu")
+    document = json.loads(path.read_text())
+    document[f"{'common' if key == 'overflow_number' else 'e2e'}_dump_settings"][key] = value
+    path.write_text(json.dumps(document))
+    assert "MindSpore refuses the file. Remove it." in problems(path, "cpu")[key]
+
+
+def test_a_pipe_is_no_control_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(ConfigError, match="no file with an end"):
+        load_settings(tmp_path / "pipe.json", "cpu")
+
+
 def test_blanks_in_iteration_are_the_documents_and_told(tmp_path: Path) -> None:
     found = load_settings(changed(tmp_path, iteration="0 | 5-8 | 100-120"), "ascend-o0o1", {})
     assert found.description.iterations == "0|5-8|100-120"
-    assert any('write "0|5-8|100-120"' in note for note in found.notes)
+    assert any('write "0|5-8|100-120"' in why for why in found.refused)
+    assert main(["kernel", "config", str(found.path), "--backend", "ascend-o0o1"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -236,7 +263,7 @@ def test_the_variable_names_the_file(
     assert main(["kernel", "config", "--backend", "cpu"]) == 1
     assert "MINDSPORE_DUMP_CONFIG" in capsys.readouterr().err
     monkeypatch.setenv("MINDSPORE_DUMP_CONFIG", os.fspath(EXAMPLES / "cpu.json"))
-    assert main(["kernel", "config", "--backend", "cpu"]) == 0
+    assert main(["kernel", "config", "--backend", "cpu"]) == 1  # the documents' own, with a comma too many
     assert "cpu.json: CPU reads it as" in capsys.readouterr().out
     monkeypatch.setenv("MINDSPORE_DUMP_CONFIG", os.fspath(tmp_path / "none.json"))
     assert main(["kernel", "config", "--backend", "cpu"]) == 1

@@ -168,6 +168,25 @@ def test_plain_layouts_turn_into_one_another(_: list[str], target: str, shape: t
         assert np.shares_memory(convert(x, source, target), x)
 
 
+@pytest.mark.parametrize(
+    ("shape", "source", "target", "original"),
+    [
+        ((4, 4, 16, 16), "FRACTAL_NZ", "ND", (5, 5)),
+        ((4, 4, 16, 16), "FRACTAL_NZ", "ND", (64, 48)),
+        ((2, 4, 3, 3, 16), "NC1HWC0", "NCHW", (2, 3, 3, 3)),
+        ((2, 4, 3, 3, 16), "NC1HWC0", "ND", (2, 48, 3, 3)),
+        ((2, 1, 4, 3, 3, 16), "NDC1HWC0", "NCDHW", (2, 3, 1, 3, 3)),
+        ((2, 3, 3, 2, 16, 16), "FRACTAL_Z", "NCHW", (32, 16, 3, 3)),
+        ((2, 3, 3, 2, 16, 16), "FRACTAL_Z", "NCHW", (16, 32, 3, 3)),
+    ],
+)
+def test_nothing_but_padding_is_cut_off(
+    shape: tuple[int, ...], source: str, target: str, original: tuple[int, ...]
+) -> None:
+    with pytest.raises(FormatError, match=r"does not fit.*true shape"):
+        convert(numbered(shape), source, target, original)
+
+
 def test_what_cannot_be_said_is_refused_in_words() -> None:
     x = np.zeros((2, 2, 3, 3, 16))
     for source, target, shape, said in (

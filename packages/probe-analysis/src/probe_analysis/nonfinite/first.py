@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import field, frozen
+from probe_format.jsonio import number
 from probe_format.read import Suspect, origins
 from probe_format.schema import non_finite
 
@@ -176,7 +177,7 @@ def _firsts(run: Run, suspects: Sequence[Suspect], before: int) -> list[Finding]
 
 
 def _range(value: Value) -> str:
-    ends = (value.tensor.get(key) for key in ("Min", "Max"))
+    ends = (number(value.tensor.get(key)) for key in ("Min", "Max"))
     return f"{value.slot} [{', '.join(f'{x:.6g}' if isinstance(x, float) else str(x) for x in ends)}]"
 
 

@@ -46,7 +46,9 @@ class Tensor:
     def __repr__(self) -> str:
         get = self.json.get  # repr() must not raise on a damaged file
         shape = ", ".join(map(str, shape)) if isinstance(shape := get("shape"), list) else "?"
-        numbers = ", ".join(f"{key} {get(key)}" for key in ("Max", "Min", "Mean", "Norm") if key in self.json)
+        numbers = ", ".join(
+            f"{key} {number(get(key))}" for key in ("Max", "Min", "Mean", "Norm") if key in self.json
+        )
         return f"<{self.name}: {get('dtype')}[{shape}]{', ' if numbers else ''}{numbers}>"
 
     @property

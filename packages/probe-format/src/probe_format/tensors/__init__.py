@@ -7,9 +7,9 @@ from .array_json import array_object, checksum_of, stored
 from .checksum import crc32, crc32_hex, xor_hex
 from .files import PT_DTYPES, byte_count, load_npy, load_pt, npy_bytes, npy_head, pt_bytes, write_parts
 from .narrow_floats import narrow_name, widen
-from .npy_file import npy_header
+from .npy_file import map_npy, npy_header
 from .pt_file import pt_frame
-from .stats import NO_STATS, Stats, distinct, repeated, stats_json, stats_of
+from .stats import NO_STATS, Stats, blocks, distinct, repeated, stats_json, stats_of
 from .stats_fast import CHUNK, combine, numbers_at, numbers_in, quick, quick_stats
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Stats",
     "array_at",
     "array_object",
+    "blocks",
     "byte_count",
     "checksum_of",
     "combine",
@@ -27,6 +28,7 @@ __all__ = [
     "distinct",
     "load_npy",
     "load_pt",
+    "map_npy",
     "memory_at",
     "narrow_name",
     "npy_bytes",

@@ -8,7 +8,7 @@ the finite part is. `quick` in `stats_fast` gives the same numbers faster for or
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,23 @@ from attrs import evolve, frozen
 
 from probe_format.jsonio import finite
 
-__all__ = ["NO_STATS", "Numbers", "Stats", "distinct", "numbers_of", "repeated", "stats_json", "stats_of"]
+__all__ = [
+    "NO_STATS",
+    "Numbers",
+    "Stats",
+    "blocks",
+    "distinct",
+    "numbers_of",
+    "repeated",
+    "stats_json",
+    "stats_of",
+]
 
 Number = float | int | bool
 #: The max, min, mean and norm of floats.
 Numbers = tuple[float, float, float, float]
 _PIECE = 1 << 16
+_BLOCK = 1 << 22
 
 
 @frozen
@@ -74,15 +85,46 @@ def stats_of(array: npt.NDArray[Any], *, zero_count: bool = False) -> Stats:
         return _of_bool(a, zero_count)
     if kind in "iu":
         return _of_int(a, zero_count)
-    if kind == "c":
-        with np.errstate(all="ignore"):
-            wide_c = a.astype(np.complex128, copy=False)
-            return _of_float(np.abs(wide_c).ravel(), a, zero_count)
-    if kind == "f" or (kind == "V" and "float" in a.dtype.name):
-        with np.errstate(all="ignore"):  # a signalling NaN warns on the way, or raises if the user wants that
-            wide = a.astype(np.float64, copy=False).ravel()
-            return _of_float(wide, a, zero_count)
-    return NO_STATS
+    if not (kind in "cf" or (kind == "V" and "float" in a.dtype.name)):
+        return NO_STATS
+    with np.errstate(all="ignore"):  # a signalling NaN warns on the way, or raises if the user wants that
+        if a.size <= _BLOCK:
+            return _of_float(_wide(a).ravel(), a, zero_count)
+        return _joined([(_of_float(_wide(block), block, zero_count), block.size) for block in blocks(a)])
+
+
+def blocks(a: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Yield the elements of an array, in any order, so many at a time that float64 copies of them take 32 MiB."""
+    flat = a.ravel("K")
+    return (flat[i : i + _BLOCK] for i in range(0, flat.size, _BLOCK))
+
+
+def _wide(a: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return the elements as float64, those of complex numbers by their absolute value."""
+    if a.dtype.kind == "c":
+        return np.abs(a.astype(np.complex128, copy=False))
+    return a.astype(np.float64, copy=False)
+
+
+def _joined(parts: Sequence[tuple[Stats, int]]) -> Stats:
+    """Return the statistics of an array from those of its parts, each with its number of elements."""
+    stats, elements = [s for s, _ in parts], sum(n for _, n in parts)
+    nan, above, below = (sum(getattr(s, name) for s in stats) for name in ("nan", "posinf", "neginf"))
+    zeros = None if stats[0].zeros is None else sum(s.zeros or 0 for s in stats)
+    tops = [s.max if s.all_finite else s.finite_max for s in stats]
+    lows = [s.min if s.all_finite else s.finite_min for s in stats]
+    top = max((x for x in tops if x is not None), default=None)
+    low = min((x for x in lows if x is not None), default=None)
+    if not (nan or above or below):
+        mean = math.fsum(s.mean * (n / elements) for s, n in parts if s.mean is not None)
+        norm = math.hypot(*[s.norm for s in stats if s.norm is not None])
+        return Stats(top, low, mean, norm, zeros=zeros)
+    mean = math.nan if nan or (above and below) else math.inf if above else -math.inf
+    mx = math.nan if nan else math.inf if above else top
+    mn = math.nan if nan else -math.inf if below else low
+    norm = math.nan if nan else math.inf
+    mx, mn = (-math.inf if mx is None else mx), (math.inf if mn is None else mn)
+    return Stats(mx, mn, mean, norm, nan, above, below, top, low, zeros)
 
 
 def distinct(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], int]:

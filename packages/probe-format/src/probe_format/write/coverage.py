@@ -15,25 +15,17 @@ __all__ = ["Coverage", "Tally"]
 _KINDS = ("seen", "recorded", "filtered", "unsupported", "failed", "left_out")
 
 
-class _Counts(dict[str, Count]):
-    """Begin each count at none. Two threads that ask for a new one get the same, which a defaultdict does not give."""
-
-    def __missing__(self, what: str) -> Count:
-        return self.setdefault(what, Count())
-
-
 @define
 class Coverage:
     """Count what one rank's step saw and recorded. Safe to use from many threads.
 
-    written: what -> how many were seen and recorded; the writer raises these together with their events, and one that
-        is new begins at none.
+    written: what -> how many were seen and recorded; the writer raises these together with their events.
     not_seen: parts of the run that could not be looked at, and why.
     missing: listed names that this framework does not have, and why.
     """
 
     counts: dict[str, dict[str, int]] = field(factory=lambda: {kind: {} for kind in _KINDS})
-    written: _Counts = field(factory=_Counts)
+    written: dict[str, Count] = field(factory=dict)
     not_seen: dict[str, str] = field(factory=dict)
     missing: dict[str, str] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock, repr=False)

@@ -36,7 +36,8 @@ def _config(arguments: argparse.Namespace) -> int:
     text = settings_text(document_of(found.description, values, found.backend))
     say(f"{found.path}: {found.backend.title} reads it as", *text.splitlines())
     say(*(f"note: {note}" for note in found.notes))
-    return 0
+    say(*(f"wrong: {why}" for why in found.refused))
+    return int(bool(found.refused))
 
 
 CONFIG = Command(

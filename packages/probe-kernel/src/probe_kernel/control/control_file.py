@@ -31,16 +31,18 @@ _REMEDIES = {
 
 @frozen
 class ControlFile:
-    """Hold a control file that its backend can read.
+    """Hold what a control file asks for.
 
     description: what it asks for.
-    notes: what in it has no effect, or should be written differently, in sentences.
+    notes: what in it has no effect, in sentences.
+    refused: why MindSpore refuses it as it is written, though its documents write it so, in sentences.
     """
 
     path: Path
     backend: Backend
     description: KernelDump
     notes: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 def load_settings(
@@ -56,7 +58,7 @@ def load_settings(
     chosen = backend_named(backend)
     file = Path(path)
     reader = KeyReader(chosen)
-    reader.read(read_json(file, reader.notes))
+    reader.read(read_json(file, reader.notes, reader.refused))
     description = KernelDump(**reader.options)
     values, wrong = check(description, chosen, environ)
     blamed = {problem.where for problem in reader.problems}
@@ -65,7 +67,7 @@ def load_settings(
     if problems:
         raise ConfigError([evolve(problem, where=f"{file}: {problem.where}") for problem in problems])
     reader.notes += (str(_of_key(note)) for note in notes_of(description, values, chosen))
-    return ControlFile(file, chosen, description, tuple(reader.notes))
+    return ControlFile(file, chosen, description, tuple(reader.notes), tuple(reader.refused))
 
 
 def _of_key(problem: Problem) -> Problem:

@@ -14,12 +14,15 @@ __all__ = ["read_json"]
 _MOST_BYTES = 1 << 20
 
 
-def read_json(path: Path, notes: list[str]) -> Any:
+def read_json(path: Path, notes: list[str], refused: list[str]) -> Any:
     """Return the document of a control file. Accepts text that MindSpore's documents show but MindSpore refuses.
 
-    notes: gets a sentence for each such place.
+    notes: gets a sentence for each place where only the last of several values counts.
+    refused: gets one for each place that MindSpore refuses.
     Raises ConfigError when the file is not JSON, OSError when it cannot be read.
     """
+    if path.exists() and not path.is_file():
+        raise _refusal(path, "is no file with an end")  # a pipe would keep everybody waiting
     with path.open("rb") as file:
         raw = file.read(_MOST_BYTES + 1)
     if len(raw) > _MOST_BYTES:
@@ -34,7 +37,7 @@ def read_json(path: Path, notes: list[str]) -> Any:
     except (ValueError, RecursionError) as error:
         raise _refusal(path, f"is not JSON: {error}") from None
     what = "a comma before a closing bracket; MindSpore refuses the file until it is gone."
-    notes += (f"line {line}: {what}" for line in commas)
+    refused += (f"line {line}: {what}" for line in commas)
     return document
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from attrs import Factory, define, fields
@@ -31,6 +31,15 @@ _TYPES: dict[str, tuple[type, str, str]] = {
     "input_output": (int, "not a choice", "Write 0 for both, 1 for inputs, 2 for outputs."),
     "dump_mode": (int, "not a mode", "Write 0 for all kernels, 1 for those in kernels, 2 for set_dump."),
 }
+#: Keys that MindSpore checks for backends that do not use them as well (2.10, CPU) -> whether it takes a value.
+_CHECKED: dict[str, Callable[[Any], bool]] = {
+    "stat_calc_mode": lambda value: value in ("host", "device"),
+    "device_stat_precision_mode": lambda value: value in ("high", "low"),
+    "sample_mode": lambda value: type(value) is int and value in (0, 1),
+    "sample_num": lambda value: type(value) is int and value > 0,
+    "save_kernel_args": lambda value: type(value) is bool,
+    "overflow_number": lambda value: False,  # not without op_debug_mode 3
+}
 _COPIED = {field.name for field in fields(KernelDump)} - {*_TYPES}
 
 
@@ -40,13 +49,15 @@ class KeyReader:
 
     options: what the file asks for.
     problems: what is wrong with it.
-    notes: what in it has no effect, or should be written differently, in sentences.
+    notes: what in it has no effect, in sentences.
+    refused: what makes MindSpore refuse it though its documents have it, in sentences.
     """
 
     backend: Backend
     options: dict[str, Any] = Factory(dict)
     problems: list[Problem] = Factory(list)
     notes: list[str] = Factory(list)
+    refused: list[str] = Factory(list)
 
     def read(self, document: Any) -> None:
         """Read every key of the document."""
@@ -81,7 +92,11 @@ class KeyReader:
         if key not in known:
             self._unknown(key, known)
         elif not self.backend.knows(key):
-            self.notes.append(f"{key}: has no effect: {self.backend.title} does not read it.")
+            if key not in _CHECKED or _CHECKED[key](value):
+                self.notes.append(f"{key}: has no effect: {self.backend.title} does not read it.")
+            else:
+                what = f"is {_short(value)}. {self.backend.title} does not use it, and MindSpore refuses the file."
+                self._problem(key, what, "Remove it.")
         elif value is None:
             self._problem(key, "is null; MindSpore wants a value.", "Write one, or remove the key.")
         elif kind and (type(value) is not kind or (kind is int and value not in (0, 1, 2))):
@@ -98,7 +113,7 @@ class KeyReader:
             options["iterations"] = "".join(given["iteration"].split())
             if options["iterations"] != given["iteration"]:
                 what = "iteration: MindSpore refuses the blanks (the documents have them)"
-                self.notes.append(f'{what}: write "{options["iterations"]}".')
+                self.refused.append(f'{what}: write "{options["iterations"]}".')
         sides = given.get("input_output", 0)
         options |= {"inputs": sides != 2, "outputs": sides != 1}
         mode, kernels = given.get("dump_mode"), given.get("kernels", [])

@@ -57,7 +57,8 @@ class KernelDump:
     statistic_category: str | Sequence[str] | None = attrs.field(default=None, converter=as_tuple)
     """Which statistics; None means max, min and l2norm."""
     op_debug_mode: Literal[0, 1, 2, 3, 4] = 0
-    """0: kernels as chosen; 3: only kernels that overflowed; 4: only the inputs of a kernel that failed."""
+    """0: kernels as chosen; 3: only kernels that overflowed; 4: only the inputs of a kernel that failed,
+    whatever ``outputs`` says."""
     overflow_number: int | None = None
     """With op_debug_mode 3: how many overflows, in order of time; 0 means all."""
     file_format: Literal["npy", "bin"] | None = None

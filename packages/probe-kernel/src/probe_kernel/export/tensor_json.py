@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from probe_format.jsonio import INFINITY, MINUS_INFINITY, finite
 from probe_format.tensors import npy_bytes, npy_header, stats_json, stats_of, write_parts
+from probe_format.tensors.checksum import file_crc32
 
 from probe_kernel.files.dtypes import find_dtype, is_numeric
 from probe_kernel.read.kernel import TensorSlot
@@ -38,8 +39,7 @@ def tensor_json(slot: TensorSlot, framework: str, file: Path | None) -> dict[str
     else:
         out["unsupported"] = f"{slot.dtype}: only its codes are known"
     if file is not None:
-        _save(slot.file, array, file)
-        out["data_name"] = file.name
+        out |= {"data_name": file.name, "data_crc32": _save(slot.file, array, file)}
     return out
 
 
@@ -52,16 +52,16 @@ def head_json(dtype: str, shape: tuple[int, ...], framework: str) -> dict[str, A
     return {"type": "mindspore.Tensor", "dtype": dtype, "shape": list(shape)}
 
 
-def _save(source: Path | None, array: npt.NDArray[Any], target: Path) -> None:
-    """Save the values as a .npy that numpy reads: as a link where the dumper's own file is one."""
+def _save(source: Path | None, array: npt.NDArray[Any], target: Path) -> str:
+    """Save the values as a .npy that numpy reads: as a link where the dumper's own file is one. Return its CRC-32."""
     if source is not None and source.suffix == ".npy" and not npy_header(source).narrow:
         target.unlink(missing_ok=True)  # left by an export that was stopped, or a link to somewhere else
         try:
             os.link(source.resolve(), target)  # a link to a relative link would lead nowhere from there
-            return
+            return file_crc32(target)
         except OSError:  # another file system
             pass
-    write_parts(target, npy_bytes(np.asarray(array, order="C")))
+    return f"{write_parts(target, npy_bytes(np.asarray(array, order='C'))):08x}"
 
 
 def _row_json(row: Row) -> dict[str, Any]:

@@ -18,11 +18,24 @@ from probe_format.errors import DamagedError, FormatError
 from .dtypes import decode, find_dtype, lies_as_it_is
 from .dump_data import Parts, Tensor, parse_dump_data
 
-__all__ = ["BinFile", "Section", "open_bin"]
+__all__ = ["BinFile", "Section", "mapped", "open_bin"]
 
 Array = npt.NDArray[Any]
 _MOST_HEADER = 64 << 20
 _NANO = 0x5A5A5A5A
+
+
+def mapped(path: Path, offset: int = 0, most: int | None = None) -> Array:
+    """Return the bytes of a file: uint8, one dimension. They are read as they are used, so none need fit in memory.
+
+    offset: of the first byte.
+    most: so many at the most; the file may have fewer.
+
+    Raises OSError.
+    """
+    size = max(path.stat().st_size - offset, 0)
+    size = size if most is None else min(size, most)
+    return np.asarray(np.memmap(path, np.uint8, "r", offset, (size,))) if size else np.empty(0, np.uint8)
 
 
 @frozen
@@ -48,7 +61,7 @@ class Section:
         """Return its bytes: uint8, one dimension. Raises DamagedError when they are cut short, OSError."""
         if self.inline is not None:
             return np.frombuffer(self.inline, np.uint8)
-        found = np.fromfile(self.path, np.uint8, count=self.size, offset=self.offset)
+        found = mapped(self.path, self.offset, self.size)
         if found.size != self.size:
             raise DamagedError(f"{self.path}: {self} is cut short ({found.size} of {self.size} bytes).")
         return found

@@ -98,9 +98,11 @@ def _turned(array: Array, axes: tuple[str, ...], order: str, sizes: Sizes) -> tu
 def _order(array: Array, axes: tuple[str, ...], original: Shape, what: str) -> tuple[str, Sizes]:
     """Return the order of axes of the original shape, and its size along each; no sizes without that shape."""
     padded: Sizes = {}
+    inner: Sizes = {}
     for axis, size in zip(axes, array.shape, strict=True):
         padded[axis[0]] = padded.get(axis[0], 1) * size
-    split = {axis[0] for axis in axes if len(axis) > 1}
+        if axis[1:] == "0":
+            inner[axis[0]] = size
     orders = _ORDERS.get(len(padded), ())
     if not original:
         return orders[0] if orders else "", {}
@@ -108,11 +110,24 @@ def _order(array: Array, axes: tuple[str, ...], original: Shape, what: str) -> t
         if len(original) != len(order):
             continue
         sizes = dict(zip(order, original, strict=True))
-        if all(0 < sizes[a] <= n if a in split else sizes[a] == n for a, n in padded.items()):
+        if all(_pads(sizes[axis], size, inner.get(axis, 1)) for axis, size in padded.items()):
             return order, sizes
     if not axes:
         return "", {}
-    raise FormatError(f"The original shape {list(original)} does not fit {what}.")
+    raise _unfit(original, what)
+
+
+def _pads(size: int, padded: int, inner: int) -> bool:
+    """Return whether ``size`` elements are padded to so many: to the next multiple of ``inner``, and no further."""
+    return 0 <= padded - size < inner
+
+
+def _unfit(original: Shape, what: str) -> FormatError:
+    """Return the error for an original shape that would cut off more than padding, or that has other axes."""
+    return FormatError(
+        f"The original shape {list(original)} does not fit {what}: padded to whole blocks it is another size. "
+        "Give the tensor's true shape (--shape), or leave the target out, which keeps every value as it lies."
+    )
 
 
 def _parted(array: Array, source: str, original: Shape, what: str) -> Array:
@@ -145,8 +160,9 @@ def _from_nz(x: Array, original: Shape, what: str) -> tuple[Array, Shape]:
     if not original:
         return tiles, joined
     rows, columns = original[-2:] if len(original) > 1 else (1, original[0])  # a vector is one row
-    if rows > no * ni or columns > c1 * c0 or math.prod(original[:-2]) != math.prod(outer):
-        raise FormatError(f"The original shape {list(original)} does not fit {what}.")
+    fits = _pads(rows, no * ni, ni) and _pads(columns, c1 * c0, c0)
+    if not fits or math.prod(original[:-2]) != math.prod(outer):
+        raise _unfit(original, what)
     if (rows, columns) != joined[-2:]:
         tiles = tiles.reshape(joined)[..., :rows, :columns]
     return tiles, original

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 from probe_format.errors import DamagedError
-from probe_format.tensors import load_npy, load_pt, npy_header
+from probe_format.tensors import load_pt, map_npy, npy_header
 
-from probe_kernel.files.bin_file import Section, open_bin
+from probe_kernel.files.bin_file import Section, mapped, open_bin
 from probe_kernel.files.dtypes import decode, dtype_of
 
 from .file_name import FileName, Kind
@@ -63,7 +63,7 @@ def contents(path: Path, name: FileName) -> Contents:
 
 def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
     dtype = dtype_of(dtype_name)
-    raw = np.fromfile(path, np.uint8)
+    raw = mapped(path)
     if shape is None and not raw.size:
         raise DamagedError(
             f"{path} is empty, and nothing says that its tensor is. A full disk leaves such files."
@@ -124,7 +124,7 @@ def _one(name: FileName, shape: Callable[[], Shape], load: Callable[[Shape], Arr
 
 
 READERS: dict[Kind, Reader] = {
-    "npy": lambda path, name: _one(name, lambda: npy_header(path).shape, lambda _: load_npy(path)),
+    "npy": lambda path, name: _one(name, lambda: npy_header(path).shape, lambda _: map_npy(path)),
     "raw": lambda path, name: _one(name, lambda: None, partial(_load_raw, path, name.dtype)),
     "pt": _pt,
     "bin": _bin,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from probe_format.errors import ConfigError, Problem
 from probe_format.suggest import did_you_mean
-from probe_format.tensors import stats_of
+from probe_format.tensors import blocks, stats_of
 
 from probe_kernel.files.dtypes import is_numeric
 
@@ -80,24 +81,27 @@ def numbers(
 
 
 def _numbers(array: npt.NDArray[Any]) -> dict[str, Value]:
-    stats = real = stats_of(array)
-    some = array
-    if stats.nan or stats.posinf or stats.neginf:
-        some = array[np.isfinite(array)]
-        real = stats_of(some)
-    with np.errstate(invalid="ignore"):
-        below, above = int(np.count_nonzero(some < 0)), int(np.count_nonzero(some > 0))
+    stats = stats_of(array)
+    finite = array.size - stats.nan - stats.posinf - stats.neginf
+    means, below, above = [], 0, 0
+    for block in blocks(array):
+        some = block if stats.all_finite else block[np.isfinite(block)]
+        below += int(np.count_nonzero(some < 0))
+        above += int(np.count_nonzero(some > 0))
+        if not stats.all_finite and (mean := stats_of(some).mean) is not None:
+            means.append(mean * (some.size / finite))
+    whole = stats.all_finite
     return {
-        "max": _plain(real.max),
-        "min": _plain(real.min),
-        "avg": real.mean,
+        "max": _plain(stats.max if whole else stats.finite_max),
+        "min": _plain(stats.min if whole else stats.finite_min),
+        "avg": stats.mean if whole else math.fsum(means) if means else None,
         "negative zero count": below,
         "positive zero count": above,
         "nan count": stats.nan,
         "negative inf count": stats.neginf,
         "positive inf count": stats.posinf,
-        "zero count": some.size - below - above,
-        "l2norm": stats.norm if some.size else None,
+        "zero count": finite - below - above,
+        "l2norm": stats.norm if finite else None,
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from probe_format import jsonio
 from probe_format.excerpts import error_text
 from probe_format.journal import events
-from probe_format.write import Coverage
+from probe_format.write import Count, Coverage
 
 from probe_runtime.describe.leaf import Leaf, Placement
 from probe_runtime.describe.run_error import RunError
@@ -304,7 +304,8 @@ class Recorder:
         if redo and not forward:
             self.coverage.outcome(call.counted, "recorded")
             return
-        written = self.coverage.written[call.counted]
+        counts = self.coverage.written
+        written = counts.get(call.counted) or counts.setdefault(call.counted, Count())
         if redo:
             given = (arguments, keywords) if show else (b"[]", b"{}")
             self._append(events.redo(call.name, *given), written)

@@ -72,6 +72,8 @@ def load(path: str | os.PathLike[str]) -> ConfigFile:
 
 
 def _text(path: Path) -> str:
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would keep the run waiting
+        raise _error(path, "is neither a file nor a folder.", "Give the path of a file.")
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
