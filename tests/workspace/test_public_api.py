@@ -83,7 +83,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {
         "CHUNK", "NO_STATS", "PT_DTYPES", "Stats", "array_at", "array_object", "blocks", "byte_count", "checksum_of",
-        "combine", "crc32", "crc32_hex", "distinct", "load_npy", "load_pt", "map_npy", "memory_at", "narrow_name",
+        "combine", "crc32", "crc32_hex", "distinct", "file_crc32", "load_npy", "load_pt", "map_npy", "memory_at",
+        "narrow_name",
         "npy_bytes", "npy_head", "npy_header", "numbers_at", "numbers_in", "pt_bytes", "pt_frame", "quick",
         "quick_stats", "repeated", "stats_json", "stats_of", "stored", "widen", "write_parts", "xor_hex",
     },

@@ -444,7 +444,7 @@ def test_blocks_of_an_array_give_its_statistics(values, dtype, block):
         a = np.array(values).astype(dtype)
     whole = stats.stats_of(a, zero_count=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stats, "_BLOCK", block)
+        patch.setattr(stats, "BLOCK", block)
         found = stats.stats_of(a, zero_count=True)
     for name in ("max", "min", "nan", "posinf", "neginf", "finite_max", "finite_min", "zeros"):
         assert np.array_equal(

@@ -1,5 +1,6 @@
 """Configurations made by hand to do harm: a ConfigError of bounded length, soon."""
 
+import os
 import subprocess
 import sys
 
@@ -107,7 +108,9 @@ def test_aliases_and_merges_of_people_still_work(tmp_path):
     assert load(path)["tensor"] == {"list": ["relu"], "data_mode": ["all"]}
 
 
-def test_a_file_that_is_fed_for_ever_ends(tmp_path):
-    (tmp_path / "c.yaml").symlink_to("/dev/zero")
-    with pytest.raises(ConfigError, match="bytes"):
-        load(tmp_path / "c.yaml")
+def test_what_is_fed_for_ever_or_never_is_refused(tmp_path):
+    (tmp_path / "zeros.yaml").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    for name in ("zeros.yaml", "pipe.yaml"):
+        with pytest.raises(ConfigError, match="neither a file nor a folder"):
+            load(tmp_path / name)

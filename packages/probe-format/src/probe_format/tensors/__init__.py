@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .addresses import array_at, memory_at
 from .array_json import array_object, checksum_of, stored
-from .checksum import crc32, crc32_hex, xor_hex
+from .checksum import crc32, crc32_hex, file_crc32, xor_hex
 from .files import PT_DTYPES, byte_count, load_npy, load_pt, npy_bytes, npy_head, pt_bytes, write_parts
 from .narrow_floats import narrow_name, widen
 from .npy_file import map_npy, npy_header
@@ -26,6 +26,7 @@ __all__ = [
     "crc32",
     "crc32_hex",
     "distinct",
+    "file_crc32",
     "load_npy",
     "load_pt",
     "map_npy",

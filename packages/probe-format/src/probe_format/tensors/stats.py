@@ -18,6 +18,7 @@ from attrs import evolve, frozen
 from probe_format.jsonio import finite
 
 __all__ = [
+    "BLOCK",
     "NO_STATS",
     "Numbers",
     "Stats",
@@ -33,7 +34,7 @@ Number = float | int | bool
 #: The max, min, mean and norm of floats.
 Numbers = tuple[float, float, float, float]
 _PIECE = 1 << 16
-_BLOCK = 1 << 22
+BLOCK = 1 << 22
 
 
 @frozen
@@ -88,7 +89,7 @@ def stats_of(array: npt.NDArray[Any], *, zero_count: bool = False) -> Stats:
     if not (kind in "cf" or (kind == "V" and "float" in a.dtype.name)):
         return NO_STATS
     with np.errstate(all="ignore"):  # a signalling NaN warns on the way, or raises if the user wants that
-        if a.size <= _BLOCK:
+        if a.size <= BLOCK:
             return _of_float(_wide(a).ravel(), a, zero_count)
         return _joined([(_of_float(_wide(block), block, zero_count), block.size) for block in blocks(a)])
 
@@ -96,7 +97,7 @@ def stats_of(array: npt.NDArray[Any], *, zero_count: bool = False) -> Stats:
 def blocks(a: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
     """Yield the elements of an array, in any order, so many at a time that float64 copies of them take 32 MiB."""
     flat = a.ravel("K")
-    return (flat[i : i + _BLOCK] for i in range(0, flat.size, _BLOCK))
+    return (flat[i : i + BLOCK] for i in range(0, flat.size, BLOCK))
 
 
 def _wide(a: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from probe_format.jsonio import INFINITY, MINUS_INFINITY, finite
-from probe_format.tensors import npy_bytes, npy_header, stats_json, stats_of, write_parts
-from probe_format.tensors.checksum import file_crc32
+from probe_format.tensors import file_crc32, npy_bytes, npy_header, stats_json, stats_of, write_parts
 
 from probe_kernel.files.dtypes import find_dtype, is_numeric
 from probe_kernel.read.kernel import TensorSlot
