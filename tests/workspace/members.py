@@ -9,7 +9,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "packages"
 # import name -> folder of the package
-MEMBERS = {p.parent.name.replace("-", "_"): p.parent for p in sorted(PACKAGES.glob("*/pyproject.toml"))}
+MEMBERS = {p.parent.name.replace("-", "_"): p.parent for p in sorted(PACKAGES.glob("*/src"))}
+#: The distribution that has no code, and names the others.
+META = PACKAGES / "probe-all"
 
 
 def source(package: str) -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 from blocks import texts_of
-from members import MEMBERS, ROOT, toml
+from members import MEMBERS, META, ROOT, toml
 from pages import PAGES
 from walkthroughs import run_command
 
@@ -103,7 +103,7 @@ def test_torch_is_pinned_wherever_it_is_named() -> None:
 def test_members_are_those_of_the_environments() -> None:
     members = HATCH["envs"]["default"]["workspace"]["members"]
     paths = [m if isinstance(m, str) else m["path"] for m in members]
-    assert sorted(paths) == sorted(str(p.relative_to(ROOT)) for p in MEMBERS.values())
+    assert sorted(paths) == sorted(str(p.relative_to(ROOT)) for p in (*MEMBERS.values(), META))
     for member in members:
         if not isinstance(member, str):
             offered = toml(ROOT / member["path"] / "pyproject.toml")["project"]["optional-dependencies"]
@@ -146,10 +146,9 @@ def test_the_examples_run_as_written(page: Path, tmp_path: Path) -> None:
     assert printed.strip()
 
 
-@pytest.mark.parametrize("package", sorted(MEMBERS))
-def test_what_a_package_index_shows_has_no_link_into_this_repository(package: str) -> None:
+@pytest.mark.parametrize("home", [*MEMBERS.values(), META], ids=lambda home: home.name)
+def test_what_a_package_index_shows_has_no_link_into_this_repository(home: Path) -> None:
     """The README is the project's page there, and its documents are in the wheel: a relative link would be dead."""
-    home = MEMBERS[package]
     shown = toml(home / "pyproject.toml")["project"]["readme"]
     for page in (home / shown, *(home / "docs").glob("*.md"), *home.glob("src/*/spec/*.md")):
         links = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
@@ -172,8 +171,10 @@ def test_nothing_is_said_twice_in_one_paragraph(page: Path) -> None:
 
 
 def test_the_readme_says_how_pip_finds_the_wheels() -> None:
-    (command,) = re.findall(r"^python3 -m pip install --find-links (\S+) (\S+)$", README.read_text(), re.M)
-    assert command == ("dist", "probe-torch"), "test_wheels.py runs it"
+    commands = re.findall(r"^python3 -m pip install --find-links (\S+) (\S+)", README.read_text(), re.M)
+    offered = toml(META / "pyproject.toml")["project"]["optional-dependencies"]
+    assert commands[:2] == [("dist", f'"probe-all[{extra}]"') for extra in ("torch", "mindspore")]
+    assert {"torch", "mindspore"} <= set(offered), "test_wheels.py installs by name from such a folder"
 
 
 def test_the_example_of_the_readme_is_short() -> None:

@@ -1,4 +1,6 @@
-"""Each wheel installed alone, as a user would: fresh environment, declared dependencies, README example."""
+"""A release rehearsed: every wheel and sdist is built and served by an index on this machine, each package is installed
+alone by its name, as a user would in a fresh environment, and used once.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,18 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
+import threading
 import zipfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from blocks import runnable
-from members import MEMBERS, ROOT
+from members import MEMBERS, META, ROOT, toml
+from packaging.requirements import Requirement
 from test_versions import version
 
 pytestmark = pytest.mark.slow
@@ -27,7 +35,10 @@ CLOSURE = {
     "probe_analysis": FORMAT | {"pyyaml", "probe-analysis"},
     "probe_torch": RUNTIME | {"probe-save", "probe-torch"},
     "probe_mindspore": RUNTIME | {"probe-save", "probe-mindspore"},
+    "probe_all": FORMAT | {"pyyaml", "probe-analysis", "probe-all"},
 }
+#: The one that has no code.
+ALL = "probe_all"
 
 # Data that code or documentation looks for beside the modules.
 SHIPPED = {
@@ -85,30 +96,105 @@ def ok(command: list[str | Path], cwd: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """What `hatch build --all` makes: package -> wheel."""
-    folder = tmp_path_factory.mktemp("wheels")
-    ok([sys.executable, "-m", "hatch", "build", "--all", "--target", "wheel", folder], ROOT)
-    return {path.name.partition("-")[0]: path for path in folder.glob("*.whl")}
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `hatch build --all` makes: a wheel and an sdist of each package."""
+    folder = tmp_path_factory.mktemp("dist")
+    ok([sys.executable, "-m", "hatch", "build", "--all", folder], ROOT)
+    return folder
 
 
 @pytest.fixture(scope="session")
-def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def wheels(dist: Path) -> dict[str, Path]:
+    """Package -> wheel; the one that holds nothing is left out."""
+    found = {path.name.partition("-")[0]: path for path in dist.glob("*.whl")}
+    del found[ALL]
+    return found
+
+
+@pytest.fixture(scope="session")
+def index(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """What makes pip take the packages from an index on this machine (PEP 503), and what they need from its own."""
+    root = tmp_path_factory.mktemp("index")
+    for path in dist.iterdir():
+        place = root / "simple" / path.name.partition("-")[0].replace("_", "-") / path.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.hardlink_to(path)
+    handler = partial(Quiet, directory=str(root))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        python = Path(sys.executable)
+        asked = run([python, "-m", "pip", "config", "get", "global.extra-index-url"], ROOT).stdout.split()
+        ours = f"http://127.0.0.1:{server.server_address[1]}/simple"
+        yield [option for url in [ours, *asked] for option in ("--extra-index-url", url)]
+        server.shutdown()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves folders as lists of links, which is what an index is, and prints nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def installed(index: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Package -> the bin folder of an environment that has only that package and what it depends on."""
     homes = {}
-    for package, wheel in wheels.items():
+    for package in CLOSURE:
         home = tmp_path_factory.mktemp(package) / "venv"
         ok([sys.executable, "-m", "venv", home], ROOT)
         pip: list[str | Path] = [home / "bin" / "python", "-m", "pip", "install", "--quiet"]
-        ok([*pip, "--find-links", wheel.parent, wheel], home)
+        ok([*pip, *index, package.replace("_", "-")], home)
         homes[package] = home / "bin"
     return homes
 
 
-def test_all_five_are_built(wheels: dict[str, Path]) -> None:
-    assert set(wheels) == set(MEMBERS) == set(CLOSURE)
+def test_each_is_built_for_every_machine(dist: Path, wheels: dict[str, Path]) -> None:
+    """Without a tag of a platform: what installs here installs on aarch64."""
+    assert {*wheels, ALL} == {*MEMBERS, ALL} == set(CLOSURE)
+    for package in wheels:
+        assert wheels[package].name == f"{package}-{version(package)}-py3-none-any.whl"
+        wheel = zipfile.ZipFile(wheels[package])
+        (tags,) = (name for name in wheel.namelist() if name.endswith(".dist-info/WHEEL"))
+        assert "Root-Is-Purelib: true" in wheel.read(tags).decode()
+    assert [path.name for path in dist.glob(f"{ALL}-*.whl")] == [f"{ALL}-0.1.0-py3-none-any.whl"]
+
+
+def test_a_sdist_holds_what_its_wheel_does(dist: Path, wheels: dict[str, Path]) -> None:
     for package, wheel in wheels.items():
-        assert wheel.name == f"{package}-{version(package)}-py3-none-any.whl"
+        (path,) = dist.glob(f"{package}-*.tar.gz")
+        with tarfile.open(path) as sdist:
+            names = sdist.getnames()
+        there = {name.partition("/src/")[2] for name in names}
+        there |= {
+            f"{package}/{name.partition('/')[2]}" for name in names
+        }  # docs/ of the package goes into the wheel
+        shipped = [n for n in zipfile.ZipFile(wheel).namelist() if n.startswith(f"{package}/")]
+        assert shipped and set(shipped) <= there
+    with tarfile.open(*dist.glob(f"{ALL}-*.tar.gz")) as sdist:
+        assert any(name.endswith("/README.md") for name in sdist.getnames())
+
+
+def test_the_meta_package_brings_each_by_its_extra(index: list[str], tmp_path: Path) -> None:
+    """What pip would install: the frameworks themselves are several GB, and are told from the packages by a pin."""
+    offered = toml(META / "pyproject.toml")["project"]["optional-dependencies"]
+    wanted = {"torch": "probe-torch", "mindspore": "probe-mindspore", "kernel": "probe-kernel"}
+    assert {extra: Requirement(line).name for extra, (line,) in offered.items()} == wanted
+    assert {e for e in offered if Requirement(offered[e][0]).extras == {e}} == {"torch", "mindspore"}
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--dry-run",
+        "--ignore-installed",
+        "--quiet",
+        "--report",
+        "-",
+    ]
+    said = ok([*pip, *index, "probe-all[kernel]"], tmp_path)
+    names = {found["metadata"]["name"].lower() for found in json.loads(said)["install"]}
+    assert names == CLOSURE[ALL] | CLOSURE["probe_kernel"]
 
 
 @pytest.mark.parametrize("package", sorted(SHIPPED))
@@ -155,15 +241,13 @@ def test_a_wheel_alone_imports_and_runs_its_example(
     assert said
 
 
-def test_installing_by_name_from_the_folder_as_the_readme_says(
-    wheels: dict[str, Path], tmp_path: Path
-) -> None:
+def test_installing_by_name_from_the_folder_as_the_readme_says(dist: Path, tmp_path: Path) -> None:
     """The packages are on no index: each must be found in the folder, and nowhere else."""
     home = tmp_path / "venv"
     ok([sys.executable, "-m", "venv", home], tmp_path)
     pip: list[str | Path] = [home / "bin" / "python", "-m", "pip", "install", "--quiet", "--find-links"]
     names = [package.replace("_", "-") for package in sorted(MEMBERS)]
-    ok([*pip, next(iter(wheels.values())).parent, *names], tmp_path)
+    ok([*pip, dist, *names, "probe-all"], tmp_path)
     listed = json.loads(ok([home / "bin" / "python", "-m", "pip", "list", "--format", "json"], tmp_path))
     found = {d["name"].lower(): d["version"] for d in listed}
     assert {name: found[name] for name in names} == {p.replace("_", "-"): version(p) for p in MEMBERS}
