@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import _thread
+import collections
+import copy
+import functools
 import gc
 import inspect
 import sys
 import threading
 import tracemalloc
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +24,7 @@ import pytest
 from probe_format.errors import UsageError
 from probe_runtime.patching import registry
 from probe_runtime.patching.switch import muted
+from tapping import identities
 
 
 @attrs.frozen
@@ -85,7 +90,7 @@ def test_every_listed_name_is_patched_and_restored(surface: Surface, patches: An
         same = [f"{path}.{name}" for (path, name), value in during.items() if value is before[path, name]]
     assert len(before) > surface.listed
     assert sorted(same) == sorted(name for name in patches.missing if name in set(same))
-    assert surface.names() == before
+    assert identities(surface.names()) == identities(before)
 
 
 def test_apply_that_fails_is_undone(surface: Surface, patches: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +220,7 @@ def test_names_bound_early_by_a_user(surface: Surface, patches: Any, tap: Any) -
         with patches:
             user.relu(x), user.squash(x)
         assert tap.calls == [surface.relu, f"{surface.prefix}.tanh"]
-        assert dict(vars(user)) == before
+        assert identities(vars(user)) == identities(before)
 
 
 def test_what_a_users_file_holds(surface: Surface, patches: Any, tap: Any, tmp_path: Path) -> None:
@@ -240,6 +245,116 @@ def test_what_a_users_file_holds(surface: Surface, patches: Any, tap: Any, tmp_p
     assert all(a is b for a, b in zip(held(), before, strict=True))
     assert user.ACTIVATIONS["late"] is late  # bound while the wrapper stood there
     assert tap.calls == surface.users_calls
+
+
+class Table(dict[Any, Any]):
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise AssertionError("code of the user's ran")
+
+
+#: What makes a table of the keys and values given, whose keys are functions.
+TABLES: dict[str, Callable[[dict[Any, Any]], Any]] = {
+    "dict": dict,
+    "dict of a class of the user's": Table,
+    "ordered dict": collections.OrderedDict,
+    "default dict": lambda items: collections.defaultdict(int, items),
+    "counter": collections.Counter,
+    "chain map": lambda items: collections.ChainMap(dict(items)),
+    "weak keys": weakref.WeakKeyDictionary,
+    "read-only": lambda items: types.MappingProxyType(dict(items)),
+}
+SETS: dict[str, Callable[[Any], Any]] = {
+    kind.__name__: kind for kind in (set, frozenset, list, tuple, collections.deque, weakref.WeakSet)
+}
+
+
+def test_a_table_made_before_is_keyed_by_what_stands_in(surface: Surface, patches: Any) -> None:
+    """A table of every listed function; what stands there meanwhile is one function in it, under the same key."""
+    names = [name for name in surface.names() if surface.find(*name) is not None]
+    number: dict[Any, int] = {}
+    before = [number.setdefault(surface.find(*name), len(number)) for name in names]
+    made = [make(number) for make in TABLES.values() if make is not weakref.WeakKeyDictionary]
+    with patches:
+        for table in made:
+            assert [table[surface.find(*name)] for name in names] == before
+        meanwhile = {surface.find(*name): name for name in names}
+        assert len(meanwhile) == len(number) == len(meanwhile | number)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_keyed_by_functions(surface: Surface, patches: Any, kind: str) -> None:
+    """Made before, or filled meanwhile: the function is found under its name, before, meanwhile and after."""
+    functions, make = surface.functions, TABLES[kind]
+    relu, tanh = functions.relu, functions.tanh
+    before = make({relu: 1, tanh: 2})
+    with patches:
+        assert functions.relu is not relu, "this test needs the stand-in"
+        assert (before[functions.relu], before[functions.tanh], before.get(functions.exp)) == (1, 2, None)
+        more = {} if kind == "weak keys" else {"other": 3}
+        meanwhile = make({functions.tanh: 2, **more, functions.relu: 1})
+        if kind == "ordered dict":
+            meanwhile.move_to_end(functions.tanh)
+        order = list(meanwhile)
+        assert meanwhile[relu] == 1
+    for table in (before, meanwhile):
+        assert (table[functions.relu], table[functions.tanh]) == (1, 2)
+    assert list(meanwhile) == order
+    if kind != "weak keys":
+        assert {id(key) for key in meanwhile} == {id(key) for key in (relu, tanh, *more)}
+
+
+@pytest.mark.parametrize("kind", SETS)
+def test_a_collection_of_functions(surface: Surface, patches: Any, kind: str) -> None:
+    functions, make = surface.functions, SETS[kind]
+    relu = functions.relu
+    before = make([relu])
+    with patches:
+        meanwhile = [make([functions.relu])]
+        assert functions.relu is not relu, "this test needs the stand-in"
+        assert functions.relu in before and relu in meanwhile[0] and functions.tanh not in before
+    assert functions.relu in meanwhile[0]
+    assert kind == "WeakSet" or all(function is relu for function in meanwhile[0])
+
+
+def test_a_cache_of_the_users_is_keyed_by_functions(surface: Surface, patches: Any) -> None:
+    asked: list[str] = []
+
+    @functools.cache
+    def answer(function: Any) -> str:
+        asked.append(function.__name__)
+        return f"about {function.__name__}"
+
+    for _ in range(2):
+        answer(surface.functions.relu)
+        with patches:
+            answer(surface.functions.relu), answer(surface.functions.tanh)
+        answer(surface.functions.tanh)
+    assert asked == ["relu", "tanh"]
+
+
+def test_a_function_that_stands_in_has_the_kind_of_the_original(surface: Surface, patches: Any) -> None:
+    """What inspects a function finds the same; what a class holds is bound to its instances as before."""
+
+    def facts(function: Any) -> list[Any]:
+        asked = [inspect.isfunction, inspect.isbuiltin, inspect.ismethoddescriptor, inspect.isroutine, repr]
+        asked += [
+            inspect.iscoroutinefunction,
+            lambda f: getattr(f, "__code__", None),
+            lambda f: copy.copy(f) == f,
+        ]
+        return [ask(function) for ask in asked]
+
+    def bound(function: Any) -> bool:
+        if not (inspect.isfunction(function) or inspect.isbuiltin(function)):
+            return True  # a method of a class in C takes no other instance
+        return inspect.ismethod(type("Holder", (), {"act": function})().act)
+
+    names = [name for name in surface.names() if inspect.isroutine(surface.find(*name))]
+    before = {name: (facts(surface.find(*name)), bound(surface.find(*name))) for name in names}
+    assert len(names) > surface.signed
+    with patches:
+        for name in names:
+            assert (facts(surface.find(*name)), bound(surface.find(*name))) == before[name], name
 
 
 def test_functions_held_by_a_model(surface: Surface, patches: Any, tap: Any) -> None:

@@ -35,11 +35,11 @@ def settings() -> dict[str, Any]:
     }
 
 
-def functions() -> dict[tuple[str, str], Any]:
-    """The dropout-like attributes that are there, as they are."""
+def functions() -> dict[tuple[str, str], int]:
+    """The dropout-like attributes that are there, by what they are."""
     parts = ("dropout", "lstm", "gru", "rnn", "attention")
     return {
-        (o.__name__, name): value
+        (o.__name__, name): id(value)
         for o in OWNERS
         for name, value in vars(o).items()
         if any(part in name for part in parts)

@@ -115,7 +115,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "Apis", "Function", "Held", "Label", "Listed", "NEVER_SCANNED", "Nested", "Patches", "Place", "Prepared",
         "RISK_LEVELS", "Regions", "Scan", "Switch", "Tap", "api_list", "attributes_of", "go_down", "guards",
         "is_function", "is_muted", "muted", "name_of", "original_of", "patches", "place", "quiet", "replaced",
-        "resolve_owner", "suspended", "thread", "without_ours",
+        "resolve_owner", "stand_in", "suspended", "thread", "without_ours",
     },
     "probe_runtime.planning": {"CountedFiles", "DumpPlan", "loss_in", "outcome", "typical_numbers", "wanted"},
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},

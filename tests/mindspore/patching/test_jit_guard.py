@@ -21,7 +21,7 @@ from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.jit_guard import jit_guard, jit_places
 from probe_mindspore.patching.patches import Patches
 from probe_runtime.patching.switch import is_muted, muted
-from tapping import Recorder
+from tapping import Recorder, identities
 
 X = Tensor(np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32))
 MODES = ("ast", "bytecode") if CAPTURES_BYTECODE else ("ast",)
@@ -84,7 +84,7 @@ def guarded(patches: Patches) -> Iterator[Callable[..., Any]]:
     before = [vars(place.owner).get(place.name) for place in places]
     yield context
     ms.set_context(mode=ms.PYNATIVE_MODE)
-    assert [vars(place.owner).get(place.name) for place in places] == before
+    assert identities([vars(place.owner).get(place.name) for place in places]) == identities(before)
     assert not is_muted()
 
 

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from probe_runtime.patching import Label, Nested, Switch, Tap, is_muted, muted
+from probe_runtime.patching import Label, Nested, Switch, Tap, is_muted, muted, stand_in
 from probe_runtime.patching import thread as _thread
 
 from .callers import belongs_to_model, dataset_thread, verdicts
@@ -32,10 +32,10 @@ def wrap(
     module, qualname: the place where the wrapper goes, by which pickle finds it.
     users_only: whether calls from MindSpore's own files are not recorded.
     """
-    key = (label, label.kind, label.composite, users_only, original)
+    key = (label, label.kind, label.composite, users_only, id(original))
     found = _wrappers.get(key)
     if found is None:
-        found = _wrappers[key] = _build(label, original, users_only)
+        found = _wrappers[key] = stand_in(_build(label, original, users_only), original)
         found.__module__, found.__qualname__ = module, qualname
     return found
 

@@ -11,6 +11,7 @@ from .patches import Patches, Prepared
 from .places import Function, Place, original_of, without_ours
 from .regions import Regions
 from .registry import Held, attributes_of, place, replaced
+from .stand_in import stand_in
 from .switch import Label, Nested, Switch, Tap, is_muted, muted, quiet, thread
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "quiet",
     "replaced",
     "resolve_owner",
+    "stand_in",
     "suspended",
     "thread",
     "without_ours",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from sys import getrefcount
-from types import FunctionType
 from typing import Any
 
 from .places import Place, Stood, layered
@@ -55,6 +54,5 @@ class KeptCopies:
         for functions, before in self._noted:
             now = list(map(getrefcount, functions))
             if now != before:
-                more = [f for f, n, m in zip(functions, now, before, strict=True) if n > m]
-                gained.update(id(f) for f in more if type(f) is not FunctionType or f not in layered)
-        return gained
+                gained |= {id(f) for f, n, m in zip(functions, now, before, strict=True) if n > m}
+        return gained - layered() if gained else gained

@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from .places import Function, original_of
+from .stand_in import StandIn
 from .switch import muted, quiet
 
 __all__ = [
@@ -54,7 +55,7 @@ def naming(base: Any) -> Any:
 
         def reducer_override(self, obj: Any, /) -> Any:
             self._move_back()
-            if type(obj) is FunctionType:
+            if isinstance(obj, (FunctionType, StandIn)):
                 owner, name = _where(obj)
                 present = vars(owner).get(name) if owner is not None else obj
                 if present is not obj and original_of(present) is original_of(obj):
@@ -75,7 +76,7 @@ def naming(base: Any) -> Any:
     return Pickler
 
 
-def _where(function: FunctionType) -> tuple[Any, str]:
+def _where(function: Any) -> tuple[Any, str]:
     """Return the object and the attribute name where pickle looks for a function; (None, "") without such an object."""
     *way, name = function.__qualname__.split(".")
     owner: Any = sys.modules.get(function.__module__ or "")

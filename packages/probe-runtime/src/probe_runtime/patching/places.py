@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple
 
 import attrs
+
+from .stand_in import stand_in
 
 __all__ = [
     "ABSENT",
@@ -126,49 +128,63 @@ class Place:
         of_class = isinstance(held, (staticmethod, classmethod)) and not isinstance(self.owner, ModuleType)
         original: Any = held.__func__ if of_class else getattr(self.owner, self.name, ABSENT)
         replacement = self.make(original)
+        if type(replacement) is FunctionType and isinstance(self.owner, ModuleType):
+            replacement = stand_in(replacement, original)
         ours = type(held)(replacement) if of_class else replacement
         return self._stands(Stood(held, ours, original, replacement))
 
     def _stands(self, stood: Stood) -> Stood:
         self.now, self.theirs, self.ours = stood, stood.theirs, stood.ours
-        if _known(stood.theirs) is not None:
-            layered.add(stood.original)
+        which = id(stood.replacement)
         with contextlib.suppress(TypeError):  # nothing can refer weakly to a property
-            _stand_ins[stood.replacement] = weakref.ref(self), stood.theirs, stood.original
+            mine = weakref.ref(stood.replacement, lambda _: _stand_ins.pop(which, None))
+            _stand_ins[which] = _Known(mine, weakref.ref(self), stood.theirs, stood.original)
         return stood
 
 
-layered: weakref.WeakSet[Function] = weakref.WeakSet()
-"""Replacements that another place of ours holds, as it was looked up while they were in place."""
-_Known = tuple[Callable[[], Place | None], Any, Function]
-_stand_ins: weakref.WeakKeyDictionary[Function, _Known] = weakref.WeakKeyDictionary()
-"""Replacement -> (its place, what it stands in for there, the function in that)."""
+class _Known(NamedTuple):
+    """What is known of a replacement.
+
+    place: its place.
+    theirs: what it stands in for there.
+    original: the function in that.
+    """
+
+    replacement: weakref.ref[Any]
+    place: weakref.ref[Place]
+    theirs: Any
+    original: Function
+
+
+_stand_ins: dict[int, _Known] = {}
+"""id(replacement) -> what is known of it: replacements of one function are equal."""
+
+
+def layered() -> set[int]:
+    """Return the ids of replacements that another place holds, as it was looked up while they were in place."""
+    known = _stand_ins.copy().values()
+    return {id(each.original) for each in known if _known(each.theirs) is not None}
 
 
 def _known(value: Any) -> _Known | None:
-    if isinstance(value, (staticmethod, classmethod)):
-        value = value.__func__
-    try:
-        return _stand_ins.get(value)
-    except TypeError:  # it has no hash, or nobody can refer to it weakly: not one of ours
-        return None
+    return _stand_ins.get(id(value.__func__ if isinstance(value, (staticmethod, classmethod)) else value))
 
 
 def _is_taken_back(known: _Known | None) -> bool:
-    return known is not None and not ((place := known[0]()) and place.is_put)
+    return known is not None and not ((place := known.place()) and place.is_put)
 
 
 def _behind(held: Any) -> Any:
     """Return what a place held behind replacements that are taken back now: somebody may have put one there again."""
     while _is_taken_back(known := _known(held)):
-        held = known[1]  # type: ignore[index]
+        held = known.theirs  # type: ignore[union-attr]
     return held
 
 
 def without_ours(function: Any) -> Any:
     """Return the function behind replacements that are taken back now; anything else is returned as it is."""
     while _is_taken_back(known := _known(function)):
-        function = known[2]  # type: ignore[index]
+        function = known.original  # type: ignore[union-attr]
     return function
 
 
@@ -183,13 +199,13 @@ def _held_by(owner: Any, name: str) -> Any:
 def original_of(function: Any) -> Any:
     """Return the function that a replacement stands in for; anything else is returned as it is."""
     while (known := _known(function)) is not None:
-        function = known[2]
+        function = known.original
     return function
 
 
 def originals_by_id() -> dict[int, Any]:
     """Return a new dict with the original of every replacement, by id(replacement)."""
-    return {id(function): original_of(function) for function in list(_stand_ins)}
+    return {which: original_of(known.original) for which, known in _stand_ins.copy().items()}
 
 
 class Found:

@@ -110,7 +110,7 @@ class _Columns:
         """Set all places to these. is_put: whether they are ours."""
         for each in self.places:
             each.is_put = is_put
-        if type(self.owner) is ModuleType and ABSENT not in values:
+        if type(self.owner) is ModuleType and ABSENT not in self.theirs:
             vars(self.owner).update(zip(self.names, values, strict=True))
             return
         for name, value in zip(self.names, values, strict=True):

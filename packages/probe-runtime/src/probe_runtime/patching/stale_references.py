@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
+from itertools import chain, repeat
 from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -42,7 +43,7 @@ def give_back(pairs: Iterable[tuple[Function, Function]]) -> None:
     pairs: (replacement, original).
 
     Reaches attributes of objects and classes, dicts, lists, sets, closures, defaults, partials, and tuples and bound
-    methods inside one of these; not local variables of functions that run, keys of dicts, or objects of extensions.
+    methods inside one of these; not local variables of functions that run, or objects of extensions.
     Looks through every object of the process, once for each depth of nesting.
     """
     table = _Swaps({id(old): OwnPair((old, new)) for old, new in pairs})
@@ -106,9 +107,12 @@ def _change(holder: Any, table: _Swaps) -> None:
 def _put(holder: Any, table: _Swaps) -> None:
     kind = type(holder)
     if issubclass(kind, dict):
-        for key, value in dict.copy(holder).items():  # at once: a list of pairs lets the garbage collector in
+        items = dict.copy(holder)  # at once: a list of pairs lets the garbage collector in
+        for key, value in items.items():
             if id(value) in table:
                 dict.__setitem__(holder, key, _new(value, table))
+        if not table.keys().isdisjoint(map(id, items)):
+            _put_keys(holder, items, table)
     elif issubclass(kind, (list, deque)):
         base: Any = list if issubclass(kind, list) else deque
         for i, value in enumerate(list(base.__iter__(holder))):
@@ -130,6 +134,15 @@ def _put(holder: Any, table: _Swaps) -> None:
             holder.__defaults__ = _new(holder.__defaults__, table)
     elif not issubclass(kind, type):  # the namespace of a class is a holder of its own
         _put_attributes(holder, table)
+
+
+def _put_keys(holder: Any, items: dict[Any, Any], table: _Swaps) -> None:
+    """Change keys of a dict, in their order."""
+    base: Any = OrderedDict if issubclass(type(holder), OrderedDict) else dict
+    keys = [key for key in list(base.__iter__(holder)) if key in items]
+    values = [_new(items[key], table) for key in keys]
+    refill = map(base.__setitem__, repeat(holder), [_new(key, table) for key in keys], values)
+    deque(chain(map(base.clear, (holder,)), refill), 0)  # in C: no other thread finds the dict empty
 
 
 def _put_attributes(holder: Any, table: _Swaps) -> None:

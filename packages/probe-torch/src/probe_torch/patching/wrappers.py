@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from probe_runtime.patching import Label, Nested, Switch, Tap, is_muted, muted
+from probe_runtime.patching import Label, Nested, Switch, Tap, is_muted, muted, stand_in
 from probe_runtime.patching import thread as _thread
 
 from probe_torch.compiling import is_compiling
@@ -24,9 +24,7 @@ Wrapper = Callable[..., Any]
 switch = Switch()
 """The switch of torch's wrappers."""
 
-_wrappers: weakref.WeakValueDictionary[tuple[str, str, Callable[..., Any]], Wrapper] = (
-    weakref.WeakValueDictionary()
-)
+_wrappers: weakref.WeakValueDictionary[tuple[Any, ...], Wrapper] = weakref.WeakValueDictionary()
 _nested = Nested()
 
 
@@ -35,10 +33,10 @@ def wrap(label: Label, original: Callable[..., Any], module: str, qualname: str)
 
     module, qualname: the place where the wrapper goes, by which pickle finds it.
     """
-    key = (label.name, label.kind, original)
+    key = (label.name, label.kind, id(original))
     found = _wrappers.get(key)
     if found is None:
-        found = _wrappers[key] = _build(label, original)
+        found = _wrappers[key] = stand_in(_build(label, original), original)
         found.__module__, found.__qualname__ = module, qualname
     return found
 

@@ -1,0 +1,59 @@
+"""Stand in for a function so that tables keyed by it work: equal to it, hashed like it, and answering like it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+__all__ = ["StandIn", "stand_in"]
+
+
+class StandIn:
+    """What is called in place of a function.
+
+    A dict made before finds it under the function, and what is stored under it is found by the function. What asks for
+    anything else (its class, code, signature) is answered by the function.
+    """
+
+    # In this slot Python finds what to call with no call of its own; __call__ as a method would be one more each time.
+    __slots__ = ("__call__", "__dict__", "__weakref__")
+
+    def __init__(self, call: Callable[..., Any], original: Callable[..., Any]) -> None:
+        self.__call__ = call
+        functools.update_wrapper(self, original)
+        # What it inherits from a method of the same name is found through its class, and not through ours.
+        self.__doc__ = self.__doc__ or inspect.getdoc(original)
+
+    __class__ = property(lambda self: self.__wrapped__.__class__)
+
+    def __eq__(self, other: object) -> Any:
+        return self.__wrapped__ == other
+
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["__wrapped__"], name)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)
+
+    def __reduce__(self) -> str:
+        return str(self.__qualname__)
+
+
+class _Method(StandIn):
+    """One that is bound to an instance by which it is looked up, as the function is."""
+
+    __slots__ = ()
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+
+def stand_in(call: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what calls `call`, and stands in for `original`."""
+    return (_Method if hasattr(type(original), "__get__") else StandIn)(call, original)
