@@ -22,7 +22,18 @@ from probe_format.names import (
 
 COUNT = st.integers(0, 10**6)
 WORD = st.text(st.characters(exclude_characters="."), min_size=1, max_size=8) | st.sampled_from(
-    ["forward", "backward", "parameters_grad", "debug", "0", "7", "Module", "Cell", "optimizer"]
+    [
+        "forward",
+        "backward",
+        "parameters_grad",
+        "optimizer_grad",
+        "debug",
+        "0",
+        "7",
+        "Module",
+        "Cell",
+        "optimizer",
+    ]
 )
 DOTTED = st.lists(WORD, min_size=1, max_size=3).map(".".join)
 DIRECTION = st.sampled_from(["forward", "backward"])
@@ -30,7 +41,14 @@ MODULE = st.sampled_from(["Module", "Cell"])
 NAMES = st.one_of(
     st.builds(ApiName, WORD, DOTTED, COUNT, DIRECTION),
     st.builds(ModuleName, MODULE, DOTTED, WORD, DIRECTION, COUNT),
-    st.builds(ParamsGradName, MODULE, DOTTED, WORD, st.none() | COUNT),
+    st.builds(
+        ParamsGradName,
+        MODULE,
+        DOTTED,
+        WORD,
+        st.none() | COUNT,
+        st.sampled_from(["parameters_grad", "optimizer_grad"]),
+    ),
     st.builds(DebugName, DOTTED, COUNT),
     st.builds(NodeName, st.sampled_from(["optimizer", "clip_grad"])),
 )

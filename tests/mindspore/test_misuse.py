@@ -75,6 +75,11 @@ def test_compiled_regions_are_torchs(tmp_path: Path) -> None:
     assert list(capture(tmp_path, lambda: ops.gelu(X), level="L1", compiled="not_seen"))
 
 
+def test_an_optimizer_is_called_with_its_gradients(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"optimizer_grad: is for optimizers that read \.grad"):
+        PrecisionDebugger(dump_path=str(tmp_path / "d"), level="mix", optimizer_grad=True)
+
+
 @pytest.mark.parametrize("mode", ["graph", "pynative"])
 def test_a_dump_of_one_of_the_two_modes_counts_as_used(mode: str, tmp_path: Path) -> None:
     earlier = tmp_path / "dump" / mode / "step0" / "rank"

@@ -23,7 +23,9 @@ def unwatched(kind: str) -> list[dict[str, Any]]:
 def watched(kind: str) -> tuple[Path, list[dict[str, Any]]]:
     """One run at mix with tensor files, which most of the tests look at: (dump, what the ranks saw)."""
     folder = Path(mkdtemp())
-    return folder / "dump", launch("ranks.py", kind, str(write_config(folder, task="tensor")), folder / "out")
+    return folder / "dump", launch(
+        "ranks.py", kind, str(write_config(folder, task="tensor", optimizer_grad=True)), folder / "out"
+    )
 
 
 def same(one: Any, other: Any) -> bool:
@@ -90,6 +92,33 @@ def test_names_and_parameter_gradients_under_ddp() -> None:
     if not all(torch.equal(one, mean) for one in own):
         # As it arrives a gradient is the rank's own; DDP averages them after that.
         assert torch.allclose((own[0] + own[1]) / 2, mean, rtol=1e-5, atol=1e-7)
+
+
+def test_what_the_optimizer_gets_is_the_average() -> None:
+    """Under DDP each rank's own gradient is beside what the step gets, which is the same on both ranks."""
+    dump, traces = watched("ddp")
+    for step in (0, 1):
+        for layer in ("a", "b"):
+            record, own, got = f"Module.module.{layer}.Linear", [], []
+            for rank in (0, 1):
+                data = records(dump, step, rank)
+                (arrived,), (given,) = (
+                    data[f"{record}.{k}_grad"]["weight"] for k in ("parameters", "optimizer")
+                )
+                own.append(load(dump, arrived, step, rank))
+                got.append(load(dump, given, step, rank))
+                assert torch.equal(got[rank], traces[rank][f"{step}.grad.module.{layer}.weight"])
+            assert torch.equal(got[0], got[1])
+            assert not torch.equal(own[0], own[1])
+            assert torch.allclose((own[0] + own[1]) / 2, got[0], rtol=1e-5, atol=1e-7)
+
+
+def test_what_the_optimizer_gets_of_fsdp_is_this_ranks_part() -> None:
+    dump, traces = watched("fsdp")
+    for rank in (0, 1):
+        (given,) = records(dump, 1, rank)["Module.a.FSDPLinear.optimizer_grad"]["weight"]
+        assert given["placements"] == [{"Shard": {"dim": 0}}]
+        assert torch.equal(load(dump, given, 1, rank), traces[rank]["1.grad.a.weight"])
 
 
 def test_a_gradient_that_another_wrote_is_marked() -> None:

@@ -738,3 +738,33 @@ def test_a_gradient_that_is_gone_before_anybody_is_called_is_named(tmp_path: Pat
         said["what"] == "Module.0.Linear.parameters_grad: gradient of weight"
         and "hook of the run" in said["why"]
     )
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_an_optimizer_gets(asked: bool, tmp_path: Path) -> None:
+    """After accumulation and clipping, for each step of each optimizer while started; nothing unless asked for."""
+    x, copied = torch.ones(1, 2), nn.Parameter(torch.ones(2))
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    first = torch.optim.SGD(model[0].parameters(), 0.1)
+    second = torch.optim.LBFGS([*model[1].parameters(), copied], max_iter=1)
+    got: list[Tensor] = []
+    with opened(tmp_path, level="mix", task="tensor", optimizer_grad=asked) as debugger:
+        debugger.start(model)
+        for _ in range(2):
+            model(x).sum().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+            first.step()
+            got.append(model[0].weight.grad.clone())
+        second.step(lambda: model(x).sum())
+        debugger.stop()
+        first.step()
+        debugger.step()
+    data = {name: row for name, row in records(tmp_path / "dump").items() if "optimizer_grad" in name}
+    layer, other = "Module.0.Linear.optimizer_grad", "Module.1.Linear.optimizer_grad"
+    assert data.keys() == ({layer, f"{layer}.1", other} if asked else set())
+    if asked:
+        for name, truth in zip((layer, f"{layer}.1"), got, strict=True):
+            assert torch.equal(load(tmp_path / "dump", data[name]["weight"][0]), truth)
+        assert data[other].keys() == {"weight", "bias"}
+    left_out = report(tmp_path / "dump")["counts"]["left_out"]
+    assert left_out.get("gradients of an optimizer's own copies of parameters", 0) == asked

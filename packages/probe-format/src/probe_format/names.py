@@ -21,6 +21,7 @@ __all__ = [
     "Name",
     "NodeName",
     "ParamsGradName",
+    "as_optimizer_gets",
     "first_forward",
     "is_name",
     "parse_name",
@@ -31,6 +32,8 @@ __all__ = [
 
 Direction = Literal["forward", "backward"]
 _DIRECTIONS = ("forward", "backward")
+Moment = Literal["parameters_grad", "optimizer_grad"]
+_MOMENTS: dict[str, Moment] = {"parameters_grad": "parameters_grad", "optimizer_grad": "optimizer_grad"}
 _MODULE_PREFIXES = ("Module", "Cell")
 #: The nodes of construct.json that are no records: what is computed in them belongs to no module.
 OPTIMIZER = "optimizer"
@@ -75,16 +78,19 @@ class ParamsGradName:
 
     This form is the first arrival in a step. Later arrivals have their count, from 1; msprobe 26 counts the
     first as 0.
+
+    moment: ``parameters_grad``, or ``optimizer_grad`` of those that an optimizer's step gets.
     """
 
     prefix: str
     path: str
     cls: str
     count: int | None = None
+    moment: Moment = "parameters_grad"
 
     def __str__(self) -> str:
         tail = "" if self.count is None else f".{self.count}"
-        return f"{self.prefix}.{self.path}.{self.cls}.parameters_grad{tail}"
+        return f"{self.prefix}.{self.path}.{self.cls}.{self.moment}{tail}"
 
 
 #: The text of a `DebugName`, from its name and count.
@@ -147,13 +153,13 @@ def parse_name(text: str) -> Name:
 
 def _parse_module(parts: list[str]) -> Name | None:
     prefix = parts[0]
-    if parts[-1] == "parameters_grad" and len(parts) >= 4:
-        return ParamsGradName(prefix, ".".join(parts[1:-2]), parts[-2])
+    if (moment := _MOMENTS.get(parts[-1])) is not None and len(parts) >= 4:
+        return ParamsGradName(prefix, ".".join(parts[1:-2]), parts[-2], None, moment)
     n = _count(parts[-1])
     if n is None or len(parts) < 5:
         return None
-    if parts[-2] == "parameters_grad":
-        return ParamsGradName(prefix, ".".join(parts[1:-3]), parts[-3], n)
+    if (moment := _MOMENTS.get(parts[-2])) is not None:
+        return ParamsGradName(prefix, ".".join(parts[1:-3]), parts[-3], n, moment)
     if parts[-2] in _DIRECTIONS:
         direction: Direction = "forward" if parts[-2] == "forward" else "backward"
         return ModuleName(prefix, ".".join(parts[1:-3]), parts[-3], direction, n)
@@ -180,6 +186,11 @@ def with_direction(name: str, direction: Direction) -> str:
         return f"{head}.{direction}"
     head, dot, middle = head.rpartition(".")
     return f"{head}.{direction}.{last}" if dot and middle in _DIRECTIONS else name
+
+
+def as_optimizer_gets(parameters_grad: str) -> str:
+    """Return the name of the record of the same gradients as an optimizer's step gets them."""
+    return parameters_grad.removesuffix("parameters_grad") + "optimizer_grad"
 
 
 def first_forward(parameters_grad: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from attrs import define, field, frozen
 from probe_format.names import with_direction
 
-from probe_analysis.calls import Call, Run, Side
+from probe_analysis.calls import GRADIENTS, Call, Run, Side
 
 from .mapping import Mapping
 from .sequence import aligned
@@ -125,7 +125,7 @@ def align(a: Run, b: Run, mapping: Mapping | None = None) -> Alignment:
 
 def _wraps(call: Call, wrappers: set[str], paths: set[str]) -> bool:
     """Return whether a record is of a wrapper, or of the model's own parameters, which no plain run records."""
-    if call.kind == "parameters_grad":
+    if call.kind in GRADIENTS:
         return not plain_path(call.path) or call.path in paths
     return with_direction(call.name, "forward") in wrappers
 
@@ -221,13 +221,13 @@ class _State:
             path = plain_path(call.path)
             path = layers.get(path, self.mapping.layer(path))
             same = seconds.get(_rest_key(call, path))
-            if same and (call.kind in ("parameters_grad", "debug") or call.backward):
+            if same and (call.kind in (*GRADIENTS, "debug") or call.backward):
                 other = same.pop(0)
                 self.pairs[call.name] = Pair(call, other, "name" if other.name == call.name else "path")
 
 
 def _rest_key(call: Call, path: str) -> Hashable:
-    if call.kind == "parameters_grad":
+    if call.kind in GRADIENTS:
         return call.kind, path, call.count
     return call.kind, call.name
 

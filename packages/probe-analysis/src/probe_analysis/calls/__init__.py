@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from probe_format.schema import Parts, Side, Value
 
-from .call import AtCall, Call, ended_inside, is_own
+from .call import GRADIENTS, AtCall, Call, ended_inside, is_own
 from .run import Progress, Run, Source, runs_of
 
 __all__ = [
+    "GRADIENTS",
     "AtCall",
     "Call",
     "Parts",

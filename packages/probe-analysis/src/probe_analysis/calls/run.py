@@ -13,7 +13,7 @@ from probe_format.errors import FormatError
 from probe_format.names import ApiName, ModuleName, ParamsGradName
 from probe_format.schema import Parts
 
-from .call import Call, Kind, ended_inside
+from .call import GRADIENTS, Call, Kind, ended_inside
 
 __all__ = ["Progress", "Run", "Source", "runs_of"]
 
@@ -89,7 +89,7 @@ class Run:
     @cached_property
     def open(self) -> str | None:
         """Return, of a run that was cut, the last parameters' gradients: which of them were to come is not known."""
-        gradients = (call.name for call in reversed(self.calls) if call.kind == "parameters_grad")
+        gradients = (call.name for call in reversed(self.calls) if call.kind in GRADIENTS)
         return next(gradients, "") if self.was_cut else None
 
     @property
@@ -127,5 +127,5 @@ def _described(record: Record) -> tuple[Kind, str, str, bool]:
     if isinstance(name, ApiName):
         return "api", name.api, "", name.direction == "backward"
     if isinstance(name, ParamsGradName):
-        return "parameters_grad", name.cls, name.path, True
+        return name.moment, name.cls, name.path, True
     return "debug", str(name), "", False

@@ -14,7 +14,7 @@ from probe_format.names import with_direction
 from probe_format.schema import parts_of, writes_into
 
 from probe_analysis.align import Pair
-from probe_analysis.calls import Call, Parts, Run, Side, Value, ended_inside
+from probe_analysis.calls import GRADIENTS, Call, Parts, Run, Side, Value, ended_inside
 from probe_analysis.compare import (
     ArgumentDifference,
     Distance,
@@ -211,7 +211,7 @@ class Comparison:
             cause = "parameters"
         elif largest["in"] > entry and not follows:
             cause = "input"
-        elif largest["out"] > allowed and not (follows and pair.a.kind == "parameters_grad"):
+        elif largest["out"] > allowed and not (follows and pair.a.kind in GRADIENTS):
             cause = "output"  # parameters' gradients take nothing themselves
         made = largest["out"]
         return CallDiff(pair, values, arguments, brought, made, allowed, entry, cause, unshared, blind)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from probe_format.names import with_direction
 
 from probe_analysis.align import Alignment
-from probe_analysis.calls import Call, Run
+from probe_analysis.calls import GRADIENTS, Call, Run
 
 from .call_diff import CallDiff
 from .verdict import Verdict
@@ -47,7 +47,7 @@ def missing_call(found: Alignment, a: Run, b: Run, first: CallDiff | None, limit
                 return Verdict("different", sentence, call, place=place)
             if forward is not None and first is not None and _takes_gradients(first):
                 return _alone(forward, run, which, alone, first, place)
-        elif call.kind == "parameters_grad" and (id(call.rank), call.path) in matched:
+        elif call.kind in GRADIENTS and (id(call.rank), call.path) in matched:
             sentence = f"{call.name} has gradients in the {which} run alone."
             return Verdict("different", sentence, call, place=place)
         elif first is not None and not first.pair.a.backward and call.kind in ("module", "api"):
@@ -68,7 +68,7 @@ def alone_before(earlier: Sequence[RunDiff]) -> str:
 
 def _takes_gradients(first: CallDiff) -> bool:
     """Return whether a difference came with a gradient, which may be that of a call that only one run has."""
-    return first.pair.a.backward and (first.cause == "input" or first.pair.a.kind == "parameters_grad")
+    return first.pair.a.backward and (first.cause == "input" or first.pair.a.kind in GRADIENTS)
 
 
 def _alone(call: Call, run: Run, which: str, alone: set[int], first: CallDiff, place: float) -> Verdict:

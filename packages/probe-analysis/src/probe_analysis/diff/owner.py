@@ -12,7 +12,7 @@ from attrs import evolve
 from probe_format.errors import FormatError
 
 from probe_analysis.align import Pair
-from probe_analysis.calls import Side
+from probe_analysis.calls import GRADIENTS, Side
 
 from .call_diff import CallDiff, Cause
 
@@ -34,7 +34,7 @@ def with_owner(calls: Sequence[CallDiff]) -> tuple[list[CallDiff], CallDiff | No
     if first is None:
         return found, None
     call = found[first]
-    if call.pair.a.kind == "parameters_grad":
+    if call.pair.a.kind in GRADIENTS:
         taker = next((n for n, each in enumerate(found) if _takes(each, call)), None)
         if taker is None:
             return found, call

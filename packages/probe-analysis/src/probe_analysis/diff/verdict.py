@@ -7,7 +7,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from probe_analysis.calls import AtCall, Call, Side
+from probe_analysis.calls import GRADIENTS, AtCall, Call, Side
 
 from .call_diff import CallDiff
 
@@ -67,7 +67,7 @@ def verdict_of(found: CallDiff, state: State = "different") -> str:
         )
     if state == "within tolerance":
         return f"The first difference at all is in {name}: {_worst(found, 'in', 'parameter', 'out')}."
-    if call.kind == "parameters_grad":
+    if call.kind in GRADIENTS:
         return (
             f"{name} has other gradients: {_worst(found, 'out')}, though every recorded call before it agrees. Look at "
             "what else uses the parameters (tied weights), at gradients that are left from before (zero_grad), and at "

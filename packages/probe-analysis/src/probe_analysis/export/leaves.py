@@ -8,6 +8,8 @@ from typing import Any
 from probe_format.schema import is_tensor, path_text, tensors, walk
 from probe_format.values import ValuePath, is_leaf
 
+from probe_analysis.calls import GRADIENTS
+
 __all__ = ["leaves", "place"]
 
 #: The first key of a slot -> the role of what stands there.
@@ -19,12 +21,12 @@ def place(keys: ValuePath, kind: str) -> dict[str, Any]:
     """Return the columns that say where a value stands.
 
     keys: its place in the record, as ``("input_args", 0)``.
-    kind: of the record: ``api``, ``module``, ``parameters_grad`` or ``debug``.
+    kind: of the record: ``api``, ``module``, ``parameters_grad``, ``optimizer_grad`` or ``debug``.
     """
     found: dict[str, Any] = {"slot": path_text(keys)}
     if kind == "debug":
         return {**found, "role": "saved", "path": path_text(keys)}
-    if kind == "parameters_grad":
+    if kind in GRADIENTS:
         return {**found, "role": "gradient", "path": path_text(keys[:1])}
     if keys[:1] == ("recompute",):
         found["recompute"] = True

@@ -11,7 +11,7 @@ from probe_format.errors import FormatError
 from probe_format.names import ApiName, DebugName, ModuleName, ParamsGradName
 from probe_format.schema import is_tensor
 
-from probe_analysis.calls import Call, Run
+from probe_analysis.calls import GRADIENTS, Call, Run
 
 from .cells import argument_cells, json_text, source_cells, tensor_cells
 from .leaves import leaves, place
@@ -91,7 +91,7 @@ def _where(call: Call) -> Row:
     """Return what the place of a value is where nothing else is said."""
     if call.kind == "debug":
         return {}
-    passes = {"backward_pass": 0} if call.backward and call.kind != "parameters_grad" else {}
+    passes = {"backward_pass": 0} if call.backward and call.kind not in GRADIENTS else {}
     return {"gradient": call.backward, "recompute": False, **passes}
 
 

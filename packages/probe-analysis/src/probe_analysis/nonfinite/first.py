@@ -14,7 +14,7 @@ from probe_format.jsonio import number
 from probe_format.read import Suspect, origins
 from probe_format.schema import non_finite
 
-from probe_analysis.calls import AtCall, Call, Run, Source, Value, runs_of
+from probe_analysis.calls import GRADIENTS, AtCall, Call, Run, Source, Value, runs_of
 from probe_analysis.frame import Framed, frame_of
 
 from .risks import Risk
@@ -59,7 +59,7 @@ class Finding(AtCall):
                 f"{self.call.name} is the first to hold values that are not finite, and gets them among its {what}: "
                 f"{_words(self.given)}. They were made outside of what was recorded."
             )
-        if self.call.kind in ("debug", "parameters_grad"):
+        if self.call.kind in (*GRADIENTS, "debug"):
             return f"{self.call.name} is the first to hold values that are not finite: {_words(self.made)}."
         took = "The gradients that it gets are" if self.call.backward else "Its inputs are"
         finite = f"finite{self.run.rank.lost.given(self.call.name)}"

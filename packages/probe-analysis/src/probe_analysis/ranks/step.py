@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from attrs import define, evolve
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 
-from probe_analysis.calls import Call, Progress
+from probe_analysis.calls import GRADIENTS, Call, Progress
 from probe_analysis.compare import distance
 
 from .collectives import collective, is_collective, results_of, rounds
@@ -128,7 +128,7 @@ class _Step:
 
     def _absent(self, each: Missing) -> Disagreement:
         call, absent, present = each.call, each.absent, each.present
-        if call.backward or call.kind == "parameters_grad":
+        if call.backward or call.kind in GRADIENTS:
             have = "has" if len(absent) == 1 else "have"
             what = f"{ranks_text(absent)} {have} no {call.name}, which {ranks_text(present)} made"
             then = "A reduction of its gradients waits for ever, or takes in zeros."

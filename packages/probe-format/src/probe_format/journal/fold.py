@@ -51,7 +51,7 @@ _key: Callable[[str], bytes] = functools.lru_cache(4096)(lambda key: jsonio.dump
 
 def _joined(name: str, rows: list[Row]) -> Row:
     """Return the parts of one record as one row."""
-    if ".parameters_grad" in name:  # each arrival is one more
+    if ".parameters_grad" in name or ".optimizer_grad" in name:  # each arrival is one more
         return {key: [item for row in rows for item in row.get(key, ())] for row in rows for key in row}
     return functools.reduce(_overlaid, rows)
 

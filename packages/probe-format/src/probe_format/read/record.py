@@ -75,12 +75,12 @@ class Record:
         return parse_debug_name(self.name) if saved else names.parse_name(self.name)
 
     @property
-    def kind(self) -> Literal["forward", "backward", "parameters_grad", "debug"]:
+    def kind(self) -> Literal["forward", "backward", "parameters_grad", "optimizer_grad", "debug"]:
         """Return what was recorded. Raises FormatError when the name is unknown."""
         parsed = self.parsed
         if isinstance(parsed, names.ApiName | names.ModuleName):
             return parsed.direction
-        return "parameters_grad" if isinstance(parsed, names.ParamsGradName) else "debug"
+        return parsed.moment if isinstance(parsed, names.ParamsGradName) else "debug"
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:

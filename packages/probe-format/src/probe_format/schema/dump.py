@@ -20,7 +20,7 @@ __all__ = ["Document", "check_debug", "check_dump", "is_strict", "parse_dump", "
 
 _DATA = re.compile(rb'"data"[ \t]*:[ \t]*\{[ \t\r]*\n')
 _NAME = re.compile(rb'[ \t]*("(?:[^"\\\n]|\\[^\n])*")[ \t]*:[ \t]*')
-_KIND = re.compile(r"\.(?:(forward|backward)|(parameters_grad))(?:\.[0-9]+)?$")
+_KIND = re.compile(r"\.(?:(forward|backward)|((?:parameters|optimizer)_grad))(?:\.[0-9]+)?$")
 _DEBUG = re.compile(r"\.[0-9]+\.debug$")
 
 _LISTS = {"forward": ("input_args",), "backward": ("input", "output")}
@@ -213,7 +213,10 @@ def _check_header(header: Mapping[str, Any], levels: tuple[str, ...]) -> Iterato
 def _check_record(name: str, record: dict[str, Any]) -> Iterator[Problem]:
     kind = _KIND.search(name)
     if kind is None:
-        yield Problem(name, "is not a record name; it ends in neither forward, backward nor parameters_grad.")
+        yield Problem(
+            name,
+            "is not a record name; it ends in no forward, backward, parameters_grad or optimizer_grad.",
+        )
         return
     if kind[2]:
         for key, value in record.items():

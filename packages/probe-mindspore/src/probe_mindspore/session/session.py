@@ -48,6 +48,15 @@ _NO_COMPILED = (
 )
 
 
+_NO_OPTIMIZER_GRAD = (
+    Problem(
+        "optimizer_grad",
+        "is for optimizers that read .grad. In MindSpore the step is called with the gradients.",
+        "Leave it out, and save() what you call the optimizer with.",
+    ),
+)
+
+
 def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     """Return a session with this configuration.
 
@@ -61,7 +70,8 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
         return SavingSession(config, Saver.of(config, tool, module_kind.framework), model)
     if config.level == "L2":
         return _kernels(config, model)
-    _preflight(config, _NO_COMPILED if config.compiled == "eager" else ())
+    refused = _NO_COMPILED if config.compiled == "eager" else ()
+    _preflight(config, (*refused, *(_NO_OPTIMIZER_GRAD if config.optimizer_grad else ())))
     target = Target()
     patches = Patches(listed(config, module_kind), target)
     steps = StepOpener(config, tool, module_kind, patches, target)

@@ -8,6 +8,7 @@ from typing import Any
 
 from probe_format.excerpts import error_text
 from probe_format.journal import events, lost
+from probe_format.names import as_optimizer_gets
 from probe_format.write import Coverage
 
 from probe_runtime.describe.leaf import Leaf, Placement
@@ -41,6 +42,7 @@ class Collector:
         self._nodes: set[str] = set()
         self.arrivals: dict[int, Callable[[], int]] = {}
         """id of a parameter -> counts how often its gradient was recorded in this step."""
+        self._steps: dict[int, Callable[[], int]] = {}
         self._last_tally: dict[str, Any] = {}
         guard.listen(self.stream)
 
@@ -59,10 +61,13 @@ class Collector:
         if (node, node) in stack:
             del stack[len(stack) - 1 - stack[::-1].index((node, node)) :]
 
-    def parameter_gradient(self, entry: TrackedParameter, grad: Any, *, seen: bool = True) -> None:
+    def parameter_gradient(
+        self, entry: TrackedParameter, grad: Any, *, seen: bool = True, in_step: bool = False
+    ) -> None:
         """Record a gradient of a parameter, under each of its owners.
 
         seen: whether it was seen as it arrived; else it was found later, and may be what somebody else wrote there.
+        in_step: whether an optimizer's step gets it; else it arrived.
         """
         if not self.stream.alive:
             return
@@ -70,14 +75,16 @@ class Collector:
         thread = self.thread
         thread.inside += 1
         try:
-            which = id(entry.parameter)
+            which, counters = id(entry.parameter), self._steps if in_step else self.arrivals
             try:
-                arrival = self.arrivals[which]()
+                arrival = counters[which]()
             except KeyError:
-                arrival = self.arrivals.setdefault(which, itertools.count().__next__)()
+                arrival = counters.setdefault(which, itertools.count().__next__)()
             for record, name in entry.owners:
                 if not calls.parameter_gradients(record):
                     continue
+                if in_step:
+                    record = as_optimizer_gets(record)
                 if arrival:  # gradient accumulation: each arrival is a record of its own, as in msprobe 26
                     record = f"{record}.{arrival}"
                 placement = Placement(record, "", calls.files(record))

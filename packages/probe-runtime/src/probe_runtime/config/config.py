@@ -169,6 +169,15 @@ class Config:
             ours=True,
         ),
     )
+    optimizer_grad: bool = attrs.field(
+        default=False,
+        metadata=key(
+            "true, false: at L0 and mix, also record the gradients that an optimizer's step gets (after DDP or FSDP "
+            "averaged them, after clipping), as `optimizer_grad`",
+            flag,
+            ours=True,
+        ),
+    )
     device: Device = attrs.field(
         default="host",
         metadata=key(

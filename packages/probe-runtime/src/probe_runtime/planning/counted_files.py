@@ -15,7 +15,7 @@ __all__ = ["CountedFiles", "in_blocks"]
 _BLOCK = 4096
 #: The class of a module's record, or the name of a function's, at the beginning of a file name.
 _KIND = re.compile(
-    r"(?:Module|Cell)\..*?\.(?P<module>\w+)\.(?:(?:forward|backward)\.\d+|parameters_grad)\."
+    r"(?:Module|Cell)\..*?\.(?P<module>\w+)\.(?:(?:forward|backward)\.\d+|(?:parameters|optimizer)_grad)\."
     r"|(?P<function>\w+\.\w+)\.\d+\.(?:forward|backward)\."
 )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from attrs import define, field, frozen
 from probe_runtime.collect import Collector, TrackedParameter, faults_reported, guarded
+from torch.optim import optimizer as torchs
 
 from probe_torch.aside import apart, aside
 
@@ -63,11 +65,15 @@ class ParameterGradients:
     missing: bool = False
     _hooked: dict[int, _Hooked] = field(factory=dict)
 
+    @property
+    def _wanted(self) -> bool:
+        plan = self.collector.plan
+        return plan.keep.parameters_grad and not plan.structure
+
     def hook(self) -> None:
         """Hook every parameter of the table that has no hook, or whose hook a swap took to another tensor."""
         self.missing = False
-        plan = self.collector.plan
-        if not plan.keep.parameters_grad or plan.structure:
+        if not self._wanted:
             return
         with aside():
             wanting = []
@@ -108,6 +114,31 @@ class ParameterGradients:
                     return
             for record, name in hooked[key].entry.owners:
                 self.collector.coverage.unseen(f"{record}: gradient of {name}", _CONSUMED)
+
+    @contextmanager
+    def in_steps(self) -> Iterator[None]:
+        """Record what the steps of optimizers get, whoever calls them, while this is open."""
+        if not self._wanted:
+            yield
+            return
+        hook = torchs.register_optimizer_step_pre_hook(
+            guarded("an optimizer", "its gradients", self._on_step)
+        )
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def _on_step(self, optimizer: Any, *_: Any) -> None:
+        entries = {id(entry.parameter): entry for entry in self.table.parameters()}
+        with aside():
+            for p in [p for group in optimizer.param_groups for p in group["params"]]:
+                if id(p) not in entries:
+                    self.collector.coverage.add(
+                        "left_out", "gradients of an optimizer's own copies of parameters"
+                    )
+                elif p.grad is not None:
+                    self.collector.parameter_gradient(entries[id(p)], p.grad, in_step=True)
 
     @apart
     def late(self) -> None:
