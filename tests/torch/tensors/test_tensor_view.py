@@ -217,6 +217,56 @@ def test_wrapper_subclasses() -> None:
     assert "hides its data" in found.reason
 
 
+class Traceable(Wrapper):
+    """One that tells its parts, as those that torch.compile traces do."""
+
+    parts = ("data_",)
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        return [*self.parts], None
+
+
+class Halves(Traceable):
+    parts = ("high", "low")
+
+
+class Quantised(Halves):
+    """One that stands for other numbers than those of its parts, as torchao's do."""
+
+    def dequantize(self) -> Tensor:
+        return self.high.to(torch.float32) * self.low
+
+
+class Unreadable(Halves):
+    def dequantize(self) -> Tensor:
+        raise RuntimeError("mine")
+
+
+def test_subclasses_that_tell_their_parts() -> None:
+    check(Traceable(X, "data_"), X, kind=f"{__name__}.Traceable")
+    check(Traceable(Traceable(X, "data_"), "data_"), X, kind=f"{__name__}.Traceable")
+    found = check(Halves(X, "high"), None, kind=f"{__name__}.Halves")
+    assert found.reason.endswith("Halves hides its data in high, low")
+    whole = Quantised(X, "high")
+    whole.low = torch.full((2, 1), 0.5, requires_grad=True)
+    check(whole, X / 2, kind=f"{__name__}.Quantised")
+    found = check(Unreadable(X, "high"), None, kind=f"{__name__}.Unreadable")
+    assert found.reason == "cannot be read (RuntimeError: mine)"
+
+
+def test_what_torchao_quantises() -> None:
+    quantization = pytest.importorskip("torchao.quantization")
+    optimizers = pytest.importorskip("torchao.optim.subclass_8bit")
+    for config in (quantization.Int8WeightOnlyConfig(), quantization.Float8WeightOnlyConfig()):
+        linear = nn.Linear(64, 64, dtype=torch.bfloat16)
+        weight = linear.weight.detach().clone()
+        quantization.quantize_(linear, config)
+        found = view_of(linear.weight)
+        assert found.data is not None and torch.allclose(found.data, weight, atol=0.01)
+    found = view_of(optimizers.OptimState8bit.zeros((256, 256)))
+    assert found.data is not None and found.data.shape == (256, 256) and not found.data.any()
+
+
 def test_a_subclass_that_raises_is_a_reason() -> None:
     found = check(Hostile(X), None, kind=f"{__name__}.Hostile")
     assert "RuntimeError: mine" in found.reason

@@ -147,10 +147,9 @@ def _unusual(t: torch.Tensor) -> TensorView:
         base = _T.detach(t)
         return TensorView(name, dtype, _shape(t), base.dequantize(), bits=base.int_repr())
     if hasattr(type(t), "__torch_dispatch__") and type(t).__torch_dispatch__ is not _DEFAULT:
-        inner = getattr(t, "elem", None)
-        if not isinstance(inner, torch.Tensor):
-            why = f"the tensor subclass {type(t).__qualname__} hides its data"
-            return TensorView(name, dtype, _shape(t), None, reason=why)
+        inner = _inner(t)
+        if isinstance(inner, str):
+            return TensorView(name, dtype, _shape(t), None, reason=inner)
         found = view_of(inner)
         late = found.asynchronous or (
             type(t).__name__ == "AsyncCollectiveTensor" and not getattr(t, "completed", True)
@@ -163,6 +162,22 @@ def _unusual(t: torch.Tensor) -> TensorView:
         data = _V.resolve_neg(_V.resolve_conj(data))
         return TensorView(name, dtype, _shape(t), data)
     return TensorView(name, dtype, _shape(t), data)
+
+
+def _inner(t: Any) -> torch.Tensor | str:
+    """Return the tensor that a subclass is made of, or stands for; the reason where that is not known."""
+    inner = getattr(t, "elem", None)
+    if isinstance(inner, torch.Tensor):
+        return inner
+    if type(t).dequantize != torch.Tensor.dequantize:  # torchao's
+        return t.dequantize()  # type: ignore[no-any-return]
+    why = f"the tensor subclass {type(t).__qualname__} hides its data"
+    if not hasattr(t, "__tensor_flatten__"):
+        return why
+    parts, _ = t.__tensor_flatten__()
+    if len(parts) != 1:
+        return f"{why} in {', '.join(parts)}"
+    return getattr(t, parts[0])  # type: ignore[no-any-return]
 
 
 def _dtensor(t: Any, name: str, dtype: str) -> TensorView:
