@@ -162,8 +162,7 @@ def test_the_columns_of_a_record_are_its_name_taken_apart(tmp_path: Path) -> Non
 
 
 def test_the_file_of_a_tensor_is_where_its_row_says(tmp_path: Path) -> None:
-    import torch
-
+    torch = pytest.importorskip("torch")
     export(CORPUS / "probe" / "complete", tmp_path / "out")
     rows = [row for row in table(tmp_path / "out") if row["file"]]
     assert rows

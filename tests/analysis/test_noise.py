@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import probe_analysis
 import pytest
+
+pytest.importorskip("torch")
+import probe_analysis
 import torch
 from probe_analysis import Tolerance
 from probe_torch import PrecisionDebugger, perturb

@@ -77,6 +77,7 @@ def test_equal_bytes_are_one_file_where_that_is_wanted(tmp_path, deferred, suffi
 
 
 def test_a_file_that_was_replaced_lends_its_name_to_its_new_bytes_only(tmp_path):
+    pytest.importorskip("torch")
     files, _, _ = made(tmp_path, once=True)
     for at, number in ((0, 1.0), (0, 2.0), (1, 1.0), (2, 2.0), (2, 2.0)):
         files.save(SLOT, (at,), "pt", pt_bytes("float64", (1,), np.array([number]).tobytes()))
