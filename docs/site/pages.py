@@ -32,7 +32,8 @@ def on_config(config: Any) -> Any:
     """Add to the navigation what is made from a folder: nobody must list it."""
     config.nav.append({"Reference": [{name: f"reference/{name}.md"} for name in _packages()]})
     for title, pattern in _GROUPS.items():
-        config.nav.append({title: [{_label(path): path} for path in _paths(pattern)]})
+        listed = str(config.nav)  # those that have a place of their own
+        config.nav.append({title: [{_label(path): path} for path in _paths(pattern) if path not in listed]})
     return config
 
 

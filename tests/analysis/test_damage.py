@@ -136,6 +136,8 @@ except ProbeError as error:
 )
 def test_a_file_larger_than_memory_is_named(tmp_path: Path, name: str) -> None:
     """A sparse file of 1 TB, in a process that may have 256 MiB more."""
+    if name == ".npy":
+        pytest.importorskip("torch")  # the dump has files of it, too
     good, bad = tmp_path / "good", tmp_path / "bad"
     for each in (good, bad):
         shutil.copytree(CORPUS / ("torn" if name == "records.journal" else "complete"), each)

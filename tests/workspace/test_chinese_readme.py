@@ -1,9 +1,10 @@
-"""README.zh-CN.md says what README.md says: the same sections, commands, code, links and numbers."""
+"""A page in Chinese says what the English one says: the same sections, commands, code, links and numbers."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from members import ROOT
@@ -81,3 +82,25 @@ def test_its_tables_have_as_many_rows(english: str, chinese: str) -> None:
 def test_it_is_chinese() -> None:
     for section in sections(CHINESE):
         assert re.search(r"[\u4e00-\u9fff]{4}", section)
+
+
+PAGES = sorted((ROOT / "docs").glob("*.zh-CN.md"))
+
+
+@pytest.mark.parametrize("chinese", PAGES, ids=lambda page: page.name)
+def test_a_page_of_the_docs_is_the_english_one(chinese: Path) -> None:
+    english = chinese.with_name(chinese.name.replace(".zh-CN", ""))
+    one, other = (page.read_text(encoding="utf-8") for page in (english, chinese))
+    assert f"[简体中文]({chinese.name})" in one and f"[English]({english.name})" in other
+    assert fences(other) == fences(one) and len(fences(one)) > 5
+    assert code(other) == code(re.sub(r"(?<=\S)\n  (?=\w)", " ", one))
+    assert [line[: line.index(" ")] for line in other.splitlines() if line.startswith("#")] == [
+        line[: line.index(" ")] for line in one.splitlines() if line.startswith("#")
+    ]
+    kept = {link.replace(".zh-CN", "").partition("#")[0] for link in links(other)}
+    assert kept == {link.replace(".zh-CN", "").partition("#")[0] for link in links(one)} | {english.name}
+
+
+def test_the_pages_for_the_first_hour_are_there() -> None:
+    names = [page.name.removesuffix(".zh-CN.md") for page in PAGES]
+    assert names == ["loss-is-nan", "quick-start-mindspore", "quick-start-torch"]
