@@ -46,6 +46,8 @@ def find(path: Path) -> list[RankFolder]:
     if not path.is_dir():
         raise FormatError(f"{path} does not exist.{_near(path)}")
     found = list(_inside_only(path))
+    if not found and (steps := layout.find_steps(path)):
+        raise FormatError(f"{steps[0].path} holds nothing: the run ended before it wrote any record.")
     if not found:
         raise FormatError(
             f"{path} is not a dump: it has no step folders, no rank folders and no dump.json.{_inside(path)}"
