@@ -85,6 +85,7 @@ class StepJournal:
         with self._lock:
             first, self.alive = self.alive, False
         if first:
+            self.writer.break_off(str(error))
             notice(
                 f"Probe saves nothing more in this step: {explain(error, self.directory)} The run goes on; "
                 f"{remains(self.directory)}."

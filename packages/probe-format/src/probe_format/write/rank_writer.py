@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -107,17 +108,25 @@ class RankWriter:
             journal.append(event)
         self.append = journal.append
 
-    def hand_to(self, refused: Refused) -> None:
-        """Raise no error of an event that cannot be written any more, but hand it to ``refused``."""
+    def hand_to(self, refused: Refused | None) -> None:
+        """Raise no error of an event that cannot be written any more, but hand it to ``refused``; None raises it."""
         self._refused = refused
         if self._journal is not None:
             self._journal.refused = refused
 
+    def break_off(self, why: str) -> None:
+        """Write no more events in this process; the last one says why, where there is room for one more."""
+        self.hand_to(None)
+        with contextlib.suppress(OSError):
+            self.append(events.fault("recording", f"it ended early: {why}"))
+        self.end()
+
     def end(self) -> None:
         """Write no more events in this process. What was written stays. Takes no lock, for a fork()ed child."""
-        self._over, self._refused = True, None
+        self._over = True
+        self.hand_to(None)
         if self._journal is not None:
-            self._journal.ended, self._journal.refused = True, None
+            self._journal.ended = True
 
     @property
     def forked(self) -> bool:

@@ -59,9 +59,10 @@ class EventStream:
 
     def break_off(self, why: str) -> None:
         """Stop collecting for good; what was written stays readable."""
-        self.end()
+        self.on = self.alive = False
         if self.broken is None:
             self.broken = why
+            self._writer.break_off(why)
             notice(
                 f"Probe stopped collecting this step: {why}. The run goes on; {remains(self._writer.directory)}."
             )
