@@ -10,7 +10,7 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,11 @@ from typing import Any
 import attrs
 import probe_format
 import pytest
-from documents import strict
 from killing import Lines, Server, gone, serving
 from probe_format.cli.main import main as probe
 from probe_format.read.verify import verify
 
-__all__ = ["FAULTS", "Fault", "Ran", "check_dump", "chosen", "ran", "server_of"]
+__all__ = ["FAULTS", "Fault", "Ran", "check_dump", "said", "sweep"]
 
 HERE = Path(__file__).parent
 OPEN, CREATE, WRITE, CLOSE, RENAME, MKDIR, UNLINK, SYNC, TRUNCATE, LINK, STAT, READ, LOCK = range(13)
@@ -97,6 +96,10 @@ class Ran:
     printed: str
 
 
+#: Takes a run that nothing failed in, another, and its fault; what is wrong with the other.
+Check = Callable[[Ran, Ran, Fault], Iterable[str]]
+
+
 def ran(server: Server, folder: Path, mode: str, fault: Fault | None = None, nth: int = 0) -> Ran:
     """Run once below a new folder, where the n-th call fails."""
     folder.mkdir(parents=True)
@@ -115,22 +118,36 @@ def ran(server: Server, folder: Path, mode: str, fault: Fault | None = None, nth
     return Ran(folder, tuple(said), result, hit, tuple(counts), printed)
 
 
-def chosen(whole: dict[str, Ran], samples: int, seed: int) -> list[tuple[str, Fault, int]]:
-    """Which mode, fault and number of the call: every one with PROBE_SOAK, else so many by chance."""
-    found = [
-        (mode, fault, nth)
-        for mode, ran in whole.items()
-        for fault in FAULTS
-        for nth in range(1, sum(ran.counts[kind] for kind in fault.kinds) + 1)
-    ]
+def sweep(program: str, folder: Path, modes: Sequence[str], check: Check, *, samples: int = 30) -> list[str]:
+    """What is wrong after each fault. samples: how many faults, drawn by chance; with PROBE_SOAK it is all of them.
+
+    program: the server of the runs. folder: an empty one. modes: of the runs. check: takes the whole run, another, and
+    its fault.
+    """
+    wrong = []
+    with server_of(program, folder) as server:
+        for mode in modes:
+            whole = ran(server, folder / mode, mode)
+            assert whole.result, whole.printed
+            for number, (fault, nth) in enumerate(_chosen(whole.counts, samples // len(modes), program + mode)):
+                run = ran(server, folder / f"{mode}{number}", mode, fault, nth)
+                where = f"{mode}, {fault.name} at {nth} ({run.hit.replace(str(run.folder), '')}): "
+                wrong += (found := [where + each for each in check(whole, run, fault)])
+                if not found:
+                    shutil.rmtree(run.folder)
+            print(mode, number + 1, "runs")
+    return wrong
+
+
+def _chosen(counts: Sequence[int], samples: int, seed: str) -> list[tuple[Fault, int]]:
+    found = {
+        fault: [(fault, nth) for nth in range(1, sum(counts[kind] for kind in fault.kinds) + 1)] for fault in FAULTS
+    }
     if os.environ.get("PROBE_SOAK"):
-        return found
-    draw = random.Random(seed)
-    some = []
-    for number in range(samples):  # each fault as often as the others, whatever it is for
-        fault = FAULTS[number % len(FAULTS)]
-        some.append(draw.choice([each for each in found if each[1] is fault]))
-    return some
+        return [each for some in found.values() for each in some]
+    draw = random.Random(seed + os.environ.get("SEED",""))
+    faults = draw.sample(FAULTS, len(FAULTS))  # each as often as the others, however many calls it is for
+    return [draw.choice(found[faults[number % len(faults)]]) for number in range(samples)]
 
 
 def unmarked(found: Any, true: Any, place: str) -> Iterator[str]:
@@ -155,7 +172,7 @@ def said(*words: str) -> tuple[int, str]:
     return code, out.getvalue()
 
 
-def check_dump(whole: Ran, run: Ran, fault: Fault, document: str = "dump.json") -> Iterator[str]:
+def check_dump(whole: Ran, run: Ran, fault: Fault) -> Iterator[str]:
     """What is wrong with the dump that a run left."""
     if run.result is None and fault.code >= 0:
         yield f"the run died: {run.printed[-600:]}"
@@ -164,7 +181,7 @@ def check_dump(whole: Ran, run: Ran, fault: Fault, document: str = "dump.json") 
     if "Traceback" in run.printed or "please report" in run.printed.lower():
         yield f"printed {run.printed[-600:]}"
     dump = run.folder / "dump"
-    steps = {rank.step: rank for rank in probe_format.open(dump).ranks} if any(dump.glob("step*")) else {}
+    steps = {rank.step: rank for rank in probe_format.open(dump).ranks} if any(dump.glob("step*/rank/*")) else {}
     partial = run.result == "refused" or len(steps) < 2
     for line in run.acknowledged:
         step, name = line.split()
@@ -183,7 +200,8 @@ def check_dump(whole: Ran, run: Ran, fault: Fault, document: str = "dump.json") 
             yield f"step {step} was acknowledged, and is {verdict}"
         if verdict.state == "damaged":
             yield f"step {step} is damaged: {verdict.problems}"
-        true = strict(whole.folder / "dump" / f"step{step}" / "rank" / document)["data"]
+        (true_rank,) = probe_format.open(whole.folder / "dump" / f"step{step}").ranks
+        true = {record.name: record.json for record in true_rank.records}
         if verdict.state == "torn":
             partial = True
             if fault.code > 0 and not fault.lasting and fault.words not in notes:
@@ -212,6 +230,8 @@ def check_dump(whole: Ran, run: Ran, fault: Fault, document: str = "dump.json") 
             else:
                 yield from unmarked(found[name], true[name], f"step {step} {name}")
         assert before == run.printed
+    if not steps and dump.exists() and "Traceback" in said("show", str(dump))[1]:
+        yield "show, of a dump without a record"
     if partial and fault.harmless:
         yield "something is lost, though the call was only to be done again"
     if partial and fault.code > 0 and str(run.folder) not in run.printed:

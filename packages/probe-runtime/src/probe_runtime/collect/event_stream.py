@@ -82,7 +82,8 @@ class EventStream:
             self.off.add(where)
         what = f"recording {what}: "
         try:
-            text = "".join(traceback.format_exception(error)) if count == 1 else error_text(error)
+            own = count == 1 and not isinstance(error, OSError)  # those are the machine's
+            text = "".join(traceback.format_exception(error)) if own else error_text(error)
             self.append(events.fault(where, what + text))
         except Exception:
             self.end()
