@@ -111,9 +111,14 @@ def test_the_files_say_what_the_journal_says(tmp_path_factory, stream, data):
         if i < len(events):
             append(events[i])
     before = {name: (folder / name).read_bytes() for name in FILES}
+    covered = {"bytes": (folder / "records.journal").stat().st_size}
     report = writer.finish(final=True)
     assert {name: (folder / name).read_bytes() for name in FILES} == before
-    assert (report["state"], report["journal"], report["records"]) == ("complete", None, len(documents.data))
+    assert (report["state"], report["journal"], report["records"]) == (
+        "complete",
+        covered,
+        len(documents.data),
+    )
     assert not (folder / "records.journal").exists()
 
 

@@ -54,14 +54,14 @@ class Descriptor:
     def _hold(self, fd: int) -> None:
         found = os.fstat(fd)
         if self._inode not in (-1, found.st_ino):
-            os.close(fd)
+            _close(fd)
             raise OSError(errno.ESTALE, "another one is in its place by now", str(self))
         self._fd, self._inode, self._device = fd, found.st_ino, found.st_dev
 
     def close(self) -> None:
         """Close it where it is open; more calls do nothing."""
         if self._is_ours():
-            os.close(self._fd)
+            _close(self._fd)
         self._fd, self.closed = -1, True
 
 
@@ -105,7 +105,7 @@ class Folder(Descriptor):
                     ) from None
                 raise OSError(error.errno, error.strerror, str(at)) from None
             finally:
-                os.close(fd)
+                _close(fd)
             fd = inner
         return fd
 
@@ -141,6 +141,12 @@ class Folder(Descriptor):
             with contextlib.suppress(OSError):
                 self.remove(temporary)
             raise
+
+
+def _close(fd: int) -> None:
+    """Close a folder, or a file that is to get nothing more: the number is free again, whatever the system says."""
+    with contextlib.suppress(OSError):
+        os.close(fd)
 
 
 def replace_file(path: Path, content: bytes | Iterable[bytes]) -> None:

@@ -7,6 +7,7 @@ import traceback
 from pathlib import Path
 
 from attrs import define, field
+from probe_format.excerpts import error_text
 from probe_format.journal import events
 from probe_format.write import Coverage, RankWriter, explain, remains
 from probe_runtime.notice import notice
@@ -52,7 +53,9 @@ class StepJournal:
     def fault(self, where: str, error: Exception) -> None:
         """Record a fault. One that a full disk refuses is kept for `append_pending`."""
         self.coverage.add("failed", "values")
-        self.append_at_last(events.fault(where, "".join(traceback.format_exception(error))))
+        own = not isinstance(error, OSError)  # those are the machine's
+        text = "".join(traceback.format_exception(error)) if own else error_text(error)
+        self.append_at_last(events.fault(where, text))
 
     def append_at_last(self, event: events.Event) -> None:
         """Append an event; keep one that a full disk refuses for `append_pending`."""
@@ -85,6 +88,7 @@ class StepJournal:
         with self._lock:
             first, self.alive = self.alive, False
         if first:
+            self.writer.break_off(str(error))
             notice(
                 f"Probe saves nothing more in this step: {explain(error, self.directory)} The run goes on; "
                 f"{remains(self.directory)}."

@@ -12,6 +12,7 @@ from probe_analysis.calls import Run
 __all__ = ["coverage_of"]
 
 _FACTS = ("framework", "level", "task", "tool", "format_version", "checksum")
+_FAULTS = "Failures of Probe's own"
 
 
 def coverage_of(run: Run) -> dict[str, Any]:
@@ -33,7 +34,12 @@ def coverage_of(run: Run) -> dict[str, Any]:
         why = f"{run.rank.lost}."
     elif run.rank.source == "journal":
         why = "The run did not end: what is here was read from its journal, up to where it stopped."
+    faults = [
+        [text(item.get("where")), text(item.get("message")), f"{text(item.get('count'))} times"]
+        for item in (run.rank.faults if report is not None or run.rank.source == "journal" else ())
+    ]
     if report is None or run.rank.source == "journal":
+        tables |= {_FAULTS: faults} if faults else {}
         return {"sentence": why, "tables": tables}
     for key, value in (("state", report.state), ("started", report.started), ("ended", report.ended)):
         if value:
@@ -43,10 +49,7 @@ def coverage_of(run: Run) -> dict[str, Any]:
         [text(item.get("filter")), _words(item.get("value")), f"nearest: {_list(item.get('nearest'))}"]
         for item in report.unmatched
     ]
-    tables["Failures of Probe's own"] = [
-        [text(item.get("where")), text(item.get("message")), f"{text(item.get('count'))} times"]
-        for item in report.faults
-    ]
+    tables[_FAULTS] = faults
     missing = report.document.get("missing", {})
     tables["Functions that were not watched"] = [[text(what), text(why)] for what, why in missing.items()]
     counts = ((kind, each) for kind, table in report.counts.items() for each in table.items())
@@ -61,7 +64,7 @@ def _sentence(counts: Any, tables: dict[str, list[list[str]]]) -> str:
     parts = [f"{recorded} of {seen} calls that were seen are recorded"]
     if filtered:
         parts.append(f"{filtered} were left out by filters")
-    unseen, faults = len(tables["Not seen"]), len(tables["Failures of Probe's own"])
+    unseen, faults = len(tables["Not seen"]), len(tables[_FAULTS])
     parts.append(f"{unseen} {'thing' if unseen == 1 else 'things'} could not be seen at all")
     if faults:
         parts.append(f"Probe itself failed in {faults} {'place' if faults == 1 else 'places'}")

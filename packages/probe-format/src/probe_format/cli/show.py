@@ -32,6 +32,8 @@ def summary(rank: Rank) -> Iterator[str]:
     """Yield what is lost, and the report's lines: counts, what was not seen, largest norms, first non-finite value."""
     if rank.lost:
         yield str(rank.lost)
+    for item in rank.faults:
+        yield f"fault: {text(item.get('where'))}: {text(item.get('message'))} ({text(item.get('count'))} times)"
     report = rank.report
     if report is None:
         return
@@ -46,8 +48,6 @@ def summary(rank: Rank) -> Iterator[str]:
         yield f"matched nothing: {text(item.get('filter'))} {brief(item.get('value'))}" + (
             f"; nearest: {near}" if near else ""
         )
-    for item in report.faults:
-        yield f"fault: {text(item.get('where'))}: {text(item.get('message'))} ({text(item.get('count'))} times)"
     largest = {norm: name for name, norm in reversed(report.norms)}  # one tensor can have several slots
     for norm, name in reversed(largest.items()):
         yield f"norm {norm:.6g}: {name}"

@@ -204,13 +204,20 @@ class Rank:
         return Construct() if raw is None else parse_construct(raw, str(self.path / layout.CONSTRUCT))
 
     @cached_property
-    def _recovered(self) -> Mapping[str, bytes] | None:
-        """Return the files that recovery would write, when the records come from the journal."""
+    def faults(self) -> Sequence[Mapping[str, Any]]:
+        """Return the failures of Probe's own, and what ended the recording early: ``where``, ``message``, ``count``."""
+        if self._recovered is not None:
+            return self._recovered[1]
+        return () if self.report is None else self.report.faults
+
+    @cached_property
+    def _recovered(self) -> tuple[Mapping[str, bytes], Sequence[Mapping[str, Any]]] | None:
+        """Return the files that recovery would write, and the faults, when the records come from the journal."""
         if self.journal is None:
             return None
         with in_memory(self.path / layout.JOURNAL):
-            files = journal_fold(self.journal, self.path).pages().files()
-            return {name: b"".join(chunks) for name, chunks in files.items()}
+            pages = journal_fold(self.journal, self.path).pages()
+            return {name: b"".join(chunks) for name, chunks in pages.files().items()}, pages.faults
 
     @cached_property
     def documents(self) -> tuple[Document, ...]:
@@ -219,7 +226,7 @@ class Rank:
         Raises FormatError when neither exists, though others do.
         """
         if self._recovered is not None:
-            name, raw = next(iter(self._recovered.items()))
+            name, raw = next(iter(self._recovered[0].items()))
             return (parse_dump(raw, str(self.path / name)),)
         if self.is_empty:
             return (Document({}, {}, str(self.path / layout.DUMP)),)
@@ -234,7 +241,7 @@ class Rank:
 
     def _text(self, name: str) -> bytes | None:
         if self._recovered is not None:
-            return self._recovered.get(name)
+            return self._recovered[0].get(name)
         path = self.path / name
         return read_plain(path) if path.is_file() else None
 

@@ -105,6 +105,7 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
             for document in rank.documents:  # from the journal: what recovery would write
                 yield from map(str, _checked(document))
             notes.extend([str(rank.lost)] if rank.lost else [])
+            notes.extend(_faults(rank))
         return
     if report is None:
         notes.append("No checksums: only dumps by Probe have a report.json.")
@@ -112,12 +113,16 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
         yield from _checksums(rank.path, report)
         if report.state == "open":
             notes.append("The step was stopped and never ended (no step()); the files hold all of it.")
-        for fault in report.faults:
-            where, message, count = (text(fault.get(key)) for key in ("where", "message", "count"))
-            notes.append(f"{where}: {message} ({count} times)")
+        notes.extend(_faults(rank))
     yield from _documents(rank, report)
     notes.extend([str(rank.lost)] if rank.lost else [])
     yield from _tensor_files(rank, notes, progress)
+
+
+def _faults(rank: Rank) -> Iterator[str]:
+    for fault in rank.faults:
+        where, message, count = (text(fault.get(key)) for key in ("where", "message", "count"))
+        yield f"{where}: {message} ({count} times)"
 
 
 def _unended(journal: JournalContents) -> Iterator[str]:

@@ -28,7 +28,7 @@ def _norms(found: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
 class Report:
     """Hold a parsed report.json; the fields are its keys.
 
-    covered: how many bytes of the journal the JSON files hold, None when no journal was left.
+    covered: how many bytes of the journal the JSON files hold, None when there was none.
     document: all of it, with the keys that have no field here.
     """
 

@@ -70,10 +70,13 @@ def reason(error: Exception, path: Path, told: str) -> str:
 
 def remains(directory: Path) -> str:
     """Return what is left of a step that was ended early, as it is now: a folder may be gone, and all with it."""
-    if os.path.isfile(directory / layout.JOURNAL):
-        return f"what was recorded before is readable (`probe recover {directory}`)"
-    if layout.is_dump_dir(directory):
-        return f"what was recorded before is in {directory}"
+    try:
+        if (directory / layout.JOURNAL).is_file():
+            return f"what was recorded before is readable (`probe recover {directory}`)"
+        if layout.is_dump_dir(directory):
+            return f"what was recorded before is in {directory}"
+    except OSError as error:  # a disk that fails
+        return f"whether what was recorded before is readable cannot be told now ({error})"
     return f"{directory} is gone, and with it what was recorded"
 
 
@@ -91,7 +94,7 @@ def _full(error: OSError, path: Path) -> str:
 
 
 def _file_in_the_way(path: Path) -> Path:
-    return next((p for p in (path, *path.parents) if p.exists() and not p.is_dir()), path)
+    return next((p for p in (path, *path.parents) if os.path.exists(p) and not os.path.isdir(p)), path)
 
 
 def _size(count: int) -> str:

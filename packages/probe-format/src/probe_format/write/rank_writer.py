@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -107,17 +108,25 @@ class RankWriter:
             journal.append(event)
         self.append = journal.append
 
-    def hand_to(self, refused: Refused) -> None:
-        """Raise no error of an event that cannot be written any more, but hand it to ``refused``."""
+    def hand_to(self, refused: Refused | None) -> None:
+        """Raise no error of an event that cannot be written any more, but hand it to ``refused``; None raises it."""
         self._refused = refused
         if self._journal is not None:
             self._journal.refused = refused
 
+    def break_off(self, why: str) -> None:
+        """Write no more events in this process; the last one says why, where there is room for one more."""
+        self.hand_to(None)
+        with contextlib.suppress(OSError):
+            self.append(events.fault("recording", f"it ended early: {why}"))
+        self.end()
+
     def end(self) -> None:
         """Write no more events in this process. What was written stays. Takes no lock, for a fork()ed child."""
-        self._over, self._refused = True, None
+        self._over = True
+        self.hand_to(None)
         if self._journal is not None:
-            self._journal.ended, self._journal.refused = True, None
+            self._journal.ended = True
 
     @property
     def forked(self) -> bool:
@@ -130,7 +139,7 @@ class RankWriter:
         """Write dump.json, stack.json, construct.json and report.json; return the report.
 
         final: whether the step is over. Then the journal is closed and, as the files have its content, removed; else
-        it stays, and the report says how much of it the files cover.
+        it stays. The report says how much of it the files cover.
         last: returns one more event, the last in these files: the counts of their content.
 
         A late writer without a record writes nothing, and its report is empty.
@@ -150,17 +159,18 @@ class RankWriter:
                     self._folder,
                     fold.pages(self._journal.places()),
                     state="complete" if final else "open",
-                    journal_bytes=None if final else size,
+                    journal_bytes=size,
                     started=self.started,
                 )
                 self._covered = size
             elif final:  # nothing came since stop(): the files are right as they are
-                self._report = {**self._report, "state": "complete", "journal": None, "ended": now()}
+                self._report = {**self._report, "state": "complete", "ended": now()}
                 self._folder.replace(layout.REPORT, jsonio.dumps(self._report) + b"\n")
             if final:
                 self._over = True
                 self._journal.close()
-                self._folder.remove(layout.JOURNAL)
+                with contextlib.suppress(OSError):  # the report says that the files have all of it
+                    self._folder.remove(layout.JOURNAL)
                 self._folder.close()
             return self._report
 

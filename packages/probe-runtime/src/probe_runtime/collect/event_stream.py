@@ -59,9 +59,10 @@ class EventStream:
 
     def break_off(self, why: str) -> None:
         """Stop collecting for good; what was written stays readable."""
-        self.end()
+        self.on = self.alive = False
         if self.broken is None:
             self.broken = why
+            self._writer.break_off(why)
             notice(
                 f"Probe stopped collecting this step: {why}. The run goes on; {remains(self._writer.directory)}."
             )
@@ -81,7 +82,8 @@ class EventStream:
             self.off.add(where)
         what = f"recording {what}: "
         try:
-            text = "".join(traceback.format_exception(error)) if count == 1 else error_text(error)
+            own = count == 1 and not isinstance(error, OSError)  # those are the machine's
+            text = "".join(traceback.format_exception(error)) if own else error_text(error)
             self.append(events.fault(where, what + text))
         except Exception:
             self.end()

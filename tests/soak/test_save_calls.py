@@ -1,0 +1,14 @@
+"""Saving numpy's values: a failing system call changes no bit of the run, and what it costs is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from failing_calls import check_dump, sweep
+
+pytestmark = pytest.mark.slow
+
+
+def test_failing_calls(tmp_path: Path) -> None:
+    assert sweep("save_run.py", tmp_path, ("statistics", "tensor"), check_dump) == []
