@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -146,7 +147,7 @@ def _chosen(counts: Sequence[int], samples: int, seed: str) -> list[tuple[Fault,
     if os.environ.get("PROBE_SOAK"):
         return [each for some in found.values() for each in some]
     draw = random.Random(seed + os.environ.get("SEED",""))
-    faults = draw.sample(FAULTS, len(FAULTS))  # each as often as the others, however many calls it is for
+    faults = draw.sample(possible := [fault for fault in FAULTS if found[fault]], len(possible))  # each as often as the others, however many calls it is for
     return [draw.choice(found[faults[number % len(faults)]]) for number in range(samples)]
 
 
@@ -236,3 +237,34 @@ def check_dump(whole: Ran, run: Ran, fault: Fault) -> Iterator[str]:
         yield "something is lost, though the call was only to be done again"
     if partial and fault.code > 0 and str(run.folder) not in run.printed:
         yield f"something is lost, and nobody says which file: {run.printed[-300:]}"
+
+
+def check_command(whole: Ran, run: Ran, fault: Fault) -> Iterator[str]:
+    """What is wrong with what a command left and said. A file below the folder is whole, or another name's."""
+    if run.result is None and fault.code >= 0:
+        yield f"it died: {run.printed[-600:]}"
+    if "Traceback" in run.printed or "please report" in run.printed.lower():
+        yield f"printed {run.printed[-600:]}"
+    made, left = _files(whole.folder), _files(run.folder)
+    if run.result == whole.result:
+        if left != made:
+            yield f"it went well, and left {sorted(map(str, {k for k in left | made if left.get(k) != made.get(k)}))}"
+    elif run.result is not None and fault.harmless:
+        yield "it failed, though the call was only to be done again"
+    elif run.result is not None and (str(run.folder) not in run.printed or fault.words not in run.printed):
+        yield f"it failed, and nobody says which file and why: {run.printed[-300:]}"
+    for name, content in left.items():
+        if content != made.get(name) and not any(part.startswith(".") for part in name.parts):
+            yield f"{name} is not whole" if name in made else f"{name} was left behind"
+
+
+def _files(folder: Path) -> dict[Path, bytes]:
+    """What each file holds, without the folder and times; of TensorBoard's only that they are there."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            raw = b"" if ".tfevents." in path.name else path.read_bytes().replace(os.fsencode(folder), b"")
+            name = re.sub(r"\d{10}", "", str(path.relative_to(folder)))
+            raw = raw[-20:] if path.suffix == ".html" else raw  # its data are packed, with the folder in them
+            found[Path(name)] = re.sub(rb"\d{4}-\d\d-\d\d[T ][\d:.+]+", b"", raw)
+    return found
