@@ -8,6 +8,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -129,9 +130,7 @@ def sweep(program: str, folder: Path, modes: Sequence[str], check: Check, *, sam
         for mode in modes:
             whole = ran(server, folder / mode, mode)
             assert whole.result, whole.printed
-            for number, (fault, nth) in enumerate(
-                _chosen(whole.counts, samples // len(modes), program + mode)
-            ):
+            for number, (fault, nth) in enumerate(_chosen(whole.counts, samples // len(modes), program + mode)):
                 run = ran(server, folder / f"{mode}{number}", mode, fault, nth)
                 where = f"{mode}, {fault.name} at {nth} ({run.hit.replace(str(run.folder), '')}): "
                 wrong += (found := [where + each for each in check(whole, run, fault)])
@@ -143,13 +142,12 @@ def sweep(program: str, folder: Path, modes: Sequence[str], check: Check, *, sam
 
 def _chosen(counts: Sequence[int], samples: int, seed: str) -> list[tuple[Fault, int]]:
     found = {
-        fault: [(fault, nth) for nth in range(1, sum(counts[kind] for kind in fault.kinds) + 1)]
-        for fault in FAULTS
+        fault: [(fault, nth) for nth in range(1, sum(counts[kind] for kind in fault.kinds) + 1)] for fault in FAULTS
     }
     if os.environ.get("PROBE_SOAK"):
         return [each for some in found.values() for each in some]
-    draw = random.Random(seed + os.environ.get("SEED", ""))
-    faults = draw.sample(FAULTS, len(FAULTS))  # each as often as the others, however many calls it is for
+    draw = random.Random(seed + os.environ.get("SEED",""))
+    faults = draw.sample(possible := [fault for fault in FAULTS if found[fault]], len(possible))  # each as often as the others, however many calls it is for
     return [draw.choice(found[faults[number % len(faults)]]) for number in range(samples)]
 
 
@@ -184,9 +182,7 @@ def check_dump(whole: Ran, run: Ran, fault: Fault) -> Iterator[str]:
     if "Traceback" in run.printed or "please report" in run.printed.lower():
         yield f"printed {run.printed[-600:]}"
     dump = run.folder / "dump"
-    steps = (
-        {rank.step: rank for rank in probe_format.open(dump).ranks} if any(dump.glob("step*/rank/*")) else {}
-    )
+    steps = {rank.step: rank for rank in probe_format.open(dump).ranks} if any(dump.glob("step*/rank/*")) else {}
     partial = run.result == "refused" or len(steps) < 2
     for line in run.acknowledged:
         step, name = line.split()
@@ -231,9 +227,7 @@ def check_dump(whole: Ran, run: Ran, fault: Fault) -> Iterator[str]:
             if name not in true:
                 yield f"step {step} has {name}, which the whole run has not"
             elif name.endswith("parameters_grad") and verdict.state == "recovered":  # it has those that came
-                yield from unmarked(
-                    found[name], {key: true[name][key] for key in found[name]}, f"step {step} {name}"
-                )
+                yield from unmarked(found[name], {key: true[name][key] for key in found[name]}, f"step {step} {name}")
             else:
                 yield from unmarked(found[name], true[name], f"step {step} {name}")
         assert before == run.printed
@@ -243,3 +237,34 @@ def check_dump(whole: Ran, run: Ran, fault: Fault) -> Iterator[str]:
         yield "something is lost, though the call was only to be done again"
     if partial and fault.code > 0 and str(run.folder) not in run.printed:
         yield f"something is lost, and nobody says which file: {run.printed[-300:]}"
+
+
+def check_command(whole: Ran, run: Ran, fault: Fault) -> Iterator[str]:
+    """What is wrong with what a command left and said. A file below the folder is whole, or another name's."""
+    if run.result is None and fault.code >= 0:
+        yield f"it died: {run.printed[-600:]}"
+    if "Traceback" in run.printed or "please report" in run.printed.lower():
+        yield f"printed {run.printed[-600:]}"
+    made, left = _files(whole.folder), _files(run.folder)
+    if run.result == whole.result:
+        if left != made:
+            yield f"it went well, and left {sorted(map(str, {k for k in left | made if left.get(k) != made.get(k)}))}"
+    elif run.result is not None and fault.harmless:
+        yield "it failed, though the call was only to be done again"
+    elif run.result is not None and (str(run.folder) not in run.printed or fault.words not in run.printed):
+        yield f"it failed, and nobody says which file and why: {run.printed[-300:]}"
+    for name, content in left.items():
+        if content != made.get(name) and not any(part.startswith(".") for part in name.parts):
+            yield f"{name} is not whole" if name in made else f"{name} was left behind"
+
+
+def _files(folder: Path) -> dict[Path, bytes]:
+    """What each file holds, without the folder and times; of TensorBoard's only that they are there."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            raw = b"" if ".tfevents." in path.name else path.read_bytes().replace(os.fsencode(folder), b"")
+            name = re.sub(r"\d{10}", "", str(path.relative_to(folder)))
+            raw = raw[-20:] if path.suffix == ".html" else raw  # its data are packed, with the folder in them
+            found[Path(name)] = re.sub(rb"\d{4}-\d\d-\d\d[T ][\d:.+]+", b"", raw)
+    return found

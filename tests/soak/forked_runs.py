@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import tempfile
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -30,14 +31,25 @@ class Refused(Exception):
     """The run was told in words of ours that it cannot begin, or that what it asked for was not written."""
 
 
-def serve(run: Run, *modes: str) -> None:
-    """Fork runs until stdin ends. modes: of whole runs that nobody looks at, so that nothing is left to import."""
+def nothing(folder: Path, mode: str) -> None:
+    """A run that reads nothing needs nothing."""
+
+
+def serve(run: Run, *modes: str, prepare: Callable[[Path, str], None] = nothing) -> None:
+    """Fork runs until stdin ends.
+
+    modes: of whole runs that nobody looks at, so that nothing is left to import. prepare: writes what the run reads,
+    before any call fails.
+    """
     shim = ctypes.CDLL(os.environ["LD_PRELOAD"])
     shim.hit.restype = ctypes.c_char_p
     shim.counted.restype = ctypes.c_long
     shim.arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_long, ctypes.c_int, ctypes.c_int]
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     for mode in modes:
         with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Refused):
+            prepare(Path(folder), mode)
             run(Path(folder), mode, lambda line: None)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are never waited for
     for line in sys.stdin:
@@ -45,11 +57,14 @@ def serve(run: Run, *modes: str) -> None:
         child = os.fork()
         if child == 0:
             try:
+                prepare(Path(request["folder"]), request["mode"])
                 _child(run, shim, **request)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 sys.stderr.flush()
                 os._exit(1)
-        print(child, flush=True)
+        print(child, file=answers, flush=True)
 
 
 def _child(

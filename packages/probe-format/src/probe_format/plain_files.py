@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import FormatError
+from .safe_files import naming
 
 __all__ = ["in_memory", "is_file", "read_file", "read_plain", "refuse_link"]
 
 
 @contextmanager
 def in_memory(path: Path | str) -> Iterator[None]:
-    """Raise FormatError where what is made of a file in the block does not fit into memory."""
+    """Raise FormatError where what is made of a file in the block does not fit into memory. An OSError names it."""
     try:
-        yield
+        with naming(path):
+            yield
     except MemoryError:
         raise FormatError(f"{path} is too large for the memory that is free here.") from None
 

@@ -5,16 +5,27 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["FILE_MODE", "FOLDER_MODE", "Descriptor", "Folder", "make_folder", "replace_file"]
+__all__ = ["FILE_MODE", "FOLDER_MODE", "Descriptor", "Folder", "make_folder", "naming", "replace_file"]
 
 #: The permissions of new files and folders; the umask may take some away.
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Put ``path`` into an OSError of the block that names no file, or one by its name alone, as those of writing do."""
+    try:
+        yield
+    except OSError as error:
+        if not (isinstance(error.filename, str) and os.sep in error.filename):
+            error.filename, error.filename2 = str(path), None
+        raise
 
 
 class Descriptor:
@@ -111,11 +122,12 @@ class Folder(Descriptor):
 
     def new_file(self, name: str) -> int:
         """Make a file that is not there yet, and return its descriptor. Raises OSError (FileExistsError)."""
-        return os.open(name, _NEW, FILE_MODE, dir_fd=self.fd)
+        with naming(self.path / name):
+            return os.open(name, _NEW, FILE_MODE, dir_fd=self.fd)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there. Raises OSError when it cannot."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), naming(self.path / name):
             os.unlink(name, dir_fd=self.fd)
 
     def replace(self, name: str, content: bytes | Iterable[bytes]) -> None:
@@ -129,14 +141,15 @@ class Folder(Descriptor):
         temporary = f".{name[:200]}.{os.urandom(8).hex()}.tmp"
         fd = self.new_file(temporary)
         try:
-            try:
-                for piece in (content,) if isinstance(content, bytes) else content:
-                    rest = memoryview(piece)
-                    while rest:
-                        rest = rest[os.write(fd, rest) :]
-            finally:
-                os.close(fd)
-            os.replace(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+            with naming(self.path / name):
+                try:
+                    for piece in (content,) if isinstance(content, bytes) else content:
+                        rest = memoryview(piece)
+                        while rest:
+                            rest = rest[os.write(fd, rest) :]
+                finally:
+                    os.close(fd)
+                os.replace(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         except BaseException:
             with contextlib.suppress(OSError):
                 self.remove(temporary)

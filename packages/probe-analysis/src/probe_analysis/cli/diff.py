@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from probe_format.terminal import say, tell
 
 from probe_analysis.align import suggest_mapping
 from probe_analysis.diff import CallDiff, Diff, diff
+from probe_analysis.whole_file import write_whole
 
 from .command import Command
 from .options import add_comparison, add_dump, add_part, add_table, comparison, part
@@ -24,7 +24,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with shown("diff", "calls") as progress:
         found = diff(arguments.a, arguments.b, progress=progress, **part(arguments), **comparison(arguments))
     if arguments.suggest_map:
-        Path(arguments.suggest_map).write_text(_mapping_text(found), "utf-8")
+        write_whole(arguments.suggest_map, _mapping_text(found))
         say(f"wrote {arguments.suggest_map}: check it, then give it with --map")
     return _show(found, arguments)
 

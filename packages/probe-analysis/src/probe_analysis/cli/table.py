@@ -6,11 +6,12 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from probe_format.jsonio import finite
 from probe_format.terminal import say
+
+from probe_analysis.whole_file import write_whole
 
 __all__ = ["FORMATS", "print_rows", "table", "write_table"]
 
@@ -28,7 +29,7 @@ def table(rows: Rows, form: str) -> str:
 
 def write_table(rows: Rows, form: str, path: str) -> None:
     """Write the rows into a file."""
-    Path(path).write_text(table(rows, form) + "\n", "utf-8")
+    write_whole(path, table(rows, form) + "\n")
 
 
 def print_rows(rows: Rows, form: str, most: int, more: str) -> None:

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from attrs import evolve, frozen
 from probe_format.errors import FormatError, UsageError
+from probe_format.safe_files import naming
 
 from probe_analysis.calls import Progress, Run, Source, runs_of
 
@@ -79,7 +80,7 @@ def export(
         raise UsageError(f"A group has at least one row, not {group}.")
     runs = sorted(runs_of(dump, step=step, rank=rank), key=_place)
     count = Count(filter, progress)
-    with whole_folder(Path(to), overwrite=overwrite) as folder:
+    with naming(to), whole_folder(Path(to), overwrite=overwrite) as folder:
         # With nothing read yet: what is read of a run goes with it, so that one is held at a time.
         fresh = (Run(run.label, evolve(run.rank)) for run in runs)
         if form == "parquet":

@@ -17,6 +17,7 @@ from probe_analysis.calls import Call, Parts, Progress, Run, Source, runs_of
 from probe_analysis.compare import Tolerance
 from probe_analysis.diff import Diff, diff_runs
 from probe_analysis.nonfinite import NonFinite, Watch, non_finite_in
+from probe_analysis.whole_file import write_whole
 
 from .compared import Compared, compared
 from .findings import finding, nonfinite_finding, verdict_finding
@@ -44,7 +45,7 @@ class Report:
 
     def write(self, path: str | Path) -> None:
         """Write the page into a file."""
-        Path(path).write_text(self.html, "utf-8")
+        write_whole(path, self.html)
 
 
 def report(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import os
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from probe_format.errors import DamagedError, FormatError, ProbeError
-from probe_format.safe_files import Folder
+from probe_format.safe_files import Folder, naming
 
 from .checksum import crc32
 from .npy_file import read_npy
@@ -55,21 +56,24 @@ def write_parts(path: Path | str, parts: Sequence[Buffer], folder: Folder | None
         folder.remove(name)  # not truncated: other names may be linked to the old content
         fd = folder.new_file(name)
     try:
-        total = byte_count(parts)
-        done = os.writev(fd, parts)
-        if done < total:  # over 2 GiB in one call, or a full disk
-            rest = [memoryview(p).cast("B") for p in parts]
-            while done < total:
-                skip, todo = done, []
-                for r in rest:
-                    todo.extend([r[skip:]] if skip < len(r) else [])
-                    skip = max(0, skip - len(r))
-                done += os.writev(fd, todo)
-    except OSError:
-        folder.remove(name)  # half a file is useless, and a full disk needs the space
-        raise
-    finally:
-        os.close(fd)
+        try:
+            total = byte_count(parts)
+            done = os.writev(fd, parts)
+            if done < total:  # over 2 GiB in one call, or a full disk
+                rest = [memoryview(p).cast("B") for p in parts]
+                while done < total:
+                    skip, todo = done, []
+                    for r in rest:
+                        todo.extend([r[skip:]] if skip < len(r) else [])
+                        skip = max(0, skip - len(r))
+                    done += os.writev(fd, todo)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            folder.remove(name)  # half a file is useless, and a full disk needs the space
+        with naming(folder.path / name):
+            raise error
     crc = 0
     for part in parts:
         crc = crc32(part, crc)

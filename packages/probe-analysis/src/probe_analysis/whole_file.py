@@ -1,0 +1,30 @@
+"""Write a file where the user said, so that it is whole under its name, or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+__all__ = ["write_whole"]
+
+
+def write_whole(path: str | Path, text: str) -> None:
+    """Write a file; what it was stays until all of it is written. A pipe or a device is written to as it is.
+
+    Raises OSError, with ``path`` in it, when it cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    direct = target.exists() and not target.is_file()
+    draft = target if direct else target.with_name(f".{target.name[:200]}.{os.urandom(4).hex()}.tmp")
+    try:
+        draft.write_text(text, "utf-8")
+        if not direct:
+            os.replace(draft, target)
+    except BaseException as error:
+        if not direct:
+            with contextlib.suppress(OSError):
+                draft.unlink()
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = str(path), None
+        raise
