@@ -85,19 +85,15 @@ def test_a_registered_function_is_what_the_list_says_it_is(tmp_path: Path) -> No
     assert "My.unravel_index.0.forward" in names and len(names) > 1
 
 
-def test_a_collective_is_one_under_whatever_name(tmp_path: Path) -> None:
+def test_a_collective_is_one_under_whatever_name(one_process: None, tmp_path: Path) -> None:
     """What only receives is null on input, and all arguments are its output, when it is complete."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        with opened(tmp_path, level="L1") as debugger:
-            debugger.register_custom_api(dist, "all_gather_into_tensor", "My")
-            debugger.start()
-            out, given = torch.zeros(2), torch.full((2,), 3.0)
-            dist.all_gather_into_tensor(out, given, async_op=True).wait()
-            debugger.stop()
-            debugger.step()
-    finally:
-        dist.destroy_process_group()
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.register_custom_api(dist, "all_gather_into_tensor", "My")
+        debugger.start()
+        out, given = torch.zeros(2), torch.full((2,), 3.0)
+        dist.all_gather_into_tensor(out, given, async_op=True).wait()
+        debugger.stop()
+        debugger.step()
     record = records(tmp_path / "dump", rank=0)["My.all_gather_into_tensor.0.forward"]
     assert record["input_args"][0] is None
     assert [t["Max"] for t in record["output"][:2]] == [3.0, 3.0]

@@ -93,11 +93,8 @@ def test_every_environment_is_installed_by_pip() -> None:
 
 def test_torch_is_pinned_wherever_it_is_named() -> None:
     text = (ROOT / "hatch.toml").read_text()
-    assert set(re.findall(r'"(torch[^"]*)"', text)) == {
-        "torch==2.13.0",
-        "torch==2.6.0",
-        "torch",
-    }  # "torch": our extra
+    pins = {"torch==2.13.0", "torch==2.6.0", "torch==2.15.0"}
+    assert set(re.findall(r'"(torch(?:[=<>][^"]*)?)"', text)) == {*pins, "torch"}  # "torch": our extra
 
 
 def test_members_are_those_of_the_environments() -> None:
@@ -175,6 +172,41 @@ def test_the_readme_says_how_pip_finds_the_wheels() -> None:
     offered = toml(META / "pyproject.toml")["project"]["optional-dependencies"]
     assert commands[:2] == [("dist", f'"probe-all[{extra}]"') for extra in ("torch", "mindspore")]
     assert {"torch", "mindspore"} <= set(offered), "test_wheels.py installs by name from such a folder"
+
+
+def test_every_line_that_installs_names_what_there_is() -> None:
+    """On the pages, and in what an error advises."""
+    projects = {home.name: toml(home / "pyproject.toml")["project"] for home in [*MEMBERS.values(), META]}
+    texts = {page: page.read_text() for page in PAGES}
+    for path in (file for home in MEMBERS.values() for file in home.glob("src/**/*.py")):
+        strings = (
+            node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
+        )
+        texts[path] = "\n".join(value for value in strings if isinstance(value, str))
+    named = [
+        (path, name, extra)
+        for path, text in texts.items()
+        for line in re.findall(r"\bpip install\b([^\n`|]*)", text)
+        for name, extras in re.findall(r"\b(probe-\w+)(?:\[([\w,]+)\])?", line)
+        for extra in extras.split(",")
+    ]
+    assert {name for _, name, _ in named} > {"probe-all", "probe-torch", "probe-mindspore", "probe-analysis"}
+    wrong = [
+        n
+        for n in named
+        if n[1] not in projects or n[2] not in {"", *projects[n[1]].get("optional-dependencies", ())}
+    ]
+    assert wrong == []
+
+
+def test_the_pytorch_without_cuda_is_one_line_everywhere() -> None:
+    line = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+    pages = [*map(ROOT.joinpath, ("README.md", "README.zh-CN.md", "docs/quick-start-torch.md"))]
+    for page in (*pages, MEMBERS["probe_torch"] / "README.md", META / "README.md"):
+        assert line in page.read_text()
+    assert all(
+        line in text for text in re.findall(r"[^`\n]*whl/cpu", "\n".join(p.read_text() for p in PAGES))
+    )
 
 
 def test_the_example_of_the_readme_is_short() -> None:

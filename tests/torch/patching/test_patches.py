@@ -401,14 +401,7 @@ def test_parameters_take_the_quick_way(patches: Patches) -> None:
     assert got[-1] is RELU[0]
 
 
-@pytest.fixture
-def process_group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-def test_collectives(process_group: None, patches: Patches, tap: Recorder) -> None:
+def test_collectives(one_process: None, patches: Patches, tap: Recorder) -> None:
     user = ModuleType("a_users_module")
     exec("from torch.distributed import all_reduce", vars(user))
     sys.modules["a_users_module"] = user
@@ -430,7 +423,7 @@ def test_collectives(process_group: None, patches: Patches, tap: Recorder) -> No
     ]
 
 
-def test_data_parallel(process_group: None, patches: Patches, tap: Recorder) -> None:
+def test_data_parallel(one_process: None, patches: Patches, tap: Recorder) -> None:
     torch.manual_seed(0)
     model = nn.Linear(2, 2)
     parallel = nn.parallel.DistributedDataParallel(model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -122,11 +122,8 @@ KINDS = {
 
 
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
+def kind(request: pytest.FixtureRequest) -> Kind:
     found = KINDS[request.param]
-    if found.owner not in (dist, dist.Work):
-        yield found
-        return
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield found
-    dist.destroy_process_group()
+    if found.owner in (dist, dist.Work):
+        request.getfixturevalue("one_process")
+    return found

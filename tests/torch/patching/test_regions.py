@@ -298,15 +298,7 @@ def test_loading_data(workers: int, scopes: Scopes, nodes: Nodes) -> None:
     assert scopes.left_out["loading data"] >= 4
 
 
-@pytest.fixture
-def group() -> Iterator[None]:
-    """A process group of one. Set up before `scopes` looks: torch sets names of its own, some for good."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-def test_collectives_on_objects(group: None, scopes: Scopes, nodes: Nodes) -> None:
+def test_collectives_on_objects(one_process: None, scopes: Scopes, nodes: Nodes) -> None:
     nodes.tap.take()
     got: list[Any] = [None]
     dist.all_gather_object(got, {"a": 1})

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 import zoo
 from dumping import capture, report
 from planned import Written, written
@@ -277,13 +276,6 @@ def test_compiled_regions_are_planned_as_they_are_dumped_with_eager(tmp_path: Pa
         found = plan(model, {**keys, "dump_path": str(tmp_path / "dump")}, x)  # type: ignore[arg-type]
         assert (found.records, found.files, found.written) == (plain.records, plain.files, plain.written)
         assert "as if torch.compile were not there" in str(found)
-
-
-@pytest.fixture
-def one_process() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.usefixtures("one_process")

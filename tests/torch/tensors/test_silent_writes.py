@@ -283,13 +283,6 @@ WRITES: dict[str, Callable[[], tuple[Tensor, Write]]] = {
 }
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Any:
-    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
 def inputs(dump: Path) -> list[Any]:
     """What the looks had as input, in their order, as modules and as functions."""
     rank = 0 if dist.is_initialized() else None
@@ -332,7 +325,7 @@ def test_what_was_written_in_silence_is_read_again(
     what: str, how: str, tmp_path: Path, request: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if WRITES[what] is collective:
-        request.getfixturevalue("world")
+        request.getfixturevalue("one_process")
     if WRITES[what] is graph:
         monkeypatch.setattr(torch.cuda, "CUDAGraph", Replayed)
     looked_at_twice(tmp_path, how, *WRITES[what]())

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from probe_torch.tensors.tensor_view import TensorView, view_of
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -290,31 +289,20 @@ def test_the_users_torch_function_is_not_called() -> None:
     assert torch.equal(found.data, X)
 
 
-@pytest.fixture
-def one_process() -> Iterator[Any]:
-    if not dist.is_available():
-        pytest.skip("this torch has no distributed package")
+def test_dtensors_show_their_local_part_and_their_placement(one_process: None) -> None:
     from torch.distributed.device_mesh import init_device_mesh
-
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        yield init_device_mesh("cpu", (1,))
-    finally:
-        dist.destroy_process_group()
-
-
-def test_dtensors_show_their_local_part_and_their_placement(one_process: Any) -> None:
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
+    mesh = init_device_mesh("cpu", (1,))
     kind = "torch.distributed.tensor.DTensor"
     for placement, written in (
         (Shard(1), {"Shard": {"dim": 1}}),
         (Replicate(), {"Replicate": {}}),
         (Partial(), {"Partial": {"reduce_op": "sum"}}),
     ):
-        t = DTensor.from_local(X.clone(), one_process, [placement])
+        t = DTensor.from_local(X.clone(), mesh, [placement])
         found = check(t, X, kind=kind)
         assert found.extra == {"device_mesh": [0], "placements": [written], "global_shape": [2, 3]}
         assert found.shape == [2, 3]
-    parameter = nn.Parameter(DTensor.from_local(X.clone(), one_process, [Shard(0)]))
+    parameter = nn.Parameter(DTensor.from_local(X.clone(), mesh, [Shard(0)]))
     check(parameter, X, kind=kind)

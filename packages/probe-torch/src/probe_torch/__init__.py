@@ -11,8 +11,9 @@ try:
 except ImportError as e:
     raise ImportError(
         "probe_torch needs PyTorch, which cannot be imported here. Install the build for your device (for example "
-        "`pip install torch`), or let pip choose one: `pip install 'probe-torch[torch]'`. To read dumps without "
-        f"PyTorch, use probe_format. ({e})"
+        "`pip install torch`; for a machine without a GPU, 5 GB less: `pip install torch --index-url "
+        "https://download.pytorch.org/whl/cpu`), or let pip choose one: `pip install 'probe-torch[torch]'`. To read "
+        f"dumps without PyTorch, use probe_format. ({e})"
     ) from e
 
 # The lowest version that the tests run on (environment torch26), and pyproject.toml accepts.
