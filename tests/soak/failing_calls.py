@@ -130,7 +130,9 @@ def sweep(program: str, folder: Path, modes: Sequence[str], check: Check, *, sam
         for mode in modes:
             whole = ran(server, folder / mode, mode)
             assert whole.result, whole.printed
-            for number, (fault, nth) in enumerate(_chosen(whole.counts, samples // len(modes), program + mode)):
+            for number, (fault, nth) in enumerate(
+                _chosen(whole.counts, samples // len(modes), program + mode)
+            ):
                 run = ran(server, folder / f"{mode}{number}", mode, fault, nth)
                 where = f"{mode}, {fault.name} at {nth} ({run.hit.replace(str(run.folder), '')}): "
                 wrong += (found := [where + each for each in check(whole, run, fault)])
@@ -142,12 +144,14 @@ def sweep(program: str, folder: Path, modes: Sequence[str], check: Check, *, sam
 
 def _chosen(counts: Sequence[int], samples: int, seed: str) -> list[tuple[Fault, int]]:
     found = {
-        fault: [(fault, nth) for nth in range(1, sum(counts[kind] for kind in fault.kinds) + 1)] for fault in FAULTS
+        fault: [(fault, nth) for nth in range(1, sum(counts[kind] for kind in fault.kinds) + 1)]
+        for fault in FAULTS
     }
     if os.environ.get("PROBE_SOAK"):
         return [each for some in found.values() for each in some]
-    draw = random.Random(seed + os.environ.get("SEED",""))
-    faults = draw.sample(possible := [fault for fault in FAULTS if found[fault]], len(possible))  # each as often as the others, however many calls it is for
+    draw = random.Random(seed + os.environ.get("SEED", ""))
+    possible = [fault for fault in FAULTS if found[fault]]
+    faults = draw.sample(possible, len(possible))  # each as often as the others, however many calls it is for
     return [draw.choice(found[faults[number % len(faults)]]) for number in range(samples)]
 
 
@@ -182,7 +186,9 @@ def check_dump(whole: Ran, run: Ran, fault: Fault) -> Iterator[str]:
     if "Traceback" in run.printed or "please report" in run.printed.lower():
         yield f"printed {run.printed[-600:]}"
     dump = run.folder / "dump"
-    steps = {rank.step: rank for rank in probe_format.open(dump).ranks} if any(dump.glob("step*/rank/*")) else {}
+    steps = (
+        {rank.step: rank for rank in probe_format.open(dump).ranks} if any(dump.glob("step*/rank/*")) else {}
+    )
     partial = run.result == "refused" or len(steps) < 2
     for line in run.acknowledged:
         step, name = line.split()
@@ -227,7 +233,9 @@ def check_dump(whole: Ran, run: Ran, fault: Fault) -> Iterator[str]:
             if name not in true:
                 yield f"step {step} has {name}, which the whole run has not"
             elif name.endswith("parameters_grad") and verdict.state == "recovered":  # it has those that came
-                yield from unmarked(found[name], {key: true[name][key] for key in found[name]}, f"step {step} {name}")
+                yield from unmarked(
+                    found[name], {key: true[name][key] for key in found[name]}, f"step {step} {name}"
+                )
             else:
                 yield from unmarked(found[name], true[name], f"step {step} {name}")
         assert before == run.printed

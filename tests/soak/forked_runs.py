@@ -2,8 +2,8 @@
 
 Reads one JSON request a line: {"said": fd, "pause": 0, "folder": path, "out": path, "mode": text, "fault": [kinds, nth,
 code, lasting]}. Forks; the child writes to the pipe `said`, one line each, what it acknowledged before a call failed,
-and at its end "ended", the result of the run, the call that failed and how many calls of each kind there were. What it prints
-goes to the file `out`. Prints the child's pid.
+and at its end "ended", the result of the run, the call that failed and how many calls of each kind there were. What it
+prints goes to the file `out`. Prints the child's pid.
 """
 
 from __future__ import annotations

@@ -20,7 +20,10 @@ def prepare(folder: Path, mode: str) -> None:
     inside = folder / "in" / "rank_0" / "Net" / "0"
     for iteration in range(2):
         conv(inside / str(iteration))
-        tensor(inside / str(iteration), f"ReLU.Default_relu_ReLU-op2.2.7.{TIME + 9}.input.0.DefaultFormat.bfloat16.npy")
+        tensor(
+            inside / str(iteration),
+            f"ReLU.Default_relu_ReLU-op2.2.7.{TIME + 9}.input.0.DefaultFormat.bfloat16.npy",
+        )
     for name in ("Op.Default_x_Op-op1.1.2.3", LONG):
         (folder / "bin").mkdir(exist_ok=True)
         written(folder / "bin", made(1, 2, (3,), np.float32([1, 2, 3]).tobytes()), name)

@@ -11,4 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_failing_calls(tmp_path: Path) -> None:
-    assert sweep("analysis_run.py", tmp_path, ('report', 'diff', 'export', 'curves', 'ranks'), check_command) == []
+    assert (
+        sweep("analysis_run.py", tmp_path, ("report", "diff", "export", "curves", "ranks"), check_command)
+        == []
+    )

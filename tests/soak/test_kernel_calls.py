@@ -11,4 +11,5 @@ pytestmark = pytest.mark.slow
 
 
 def test_failing_calls(tmp_path: Path) -> None:
-    assert sweep("kernel_run.py", tmp_path, ('export', 'convert', 'statistics', 'check', 'control'), check_command) == []
+    modes = ("export", "convert", "statistics", "check", "control")
+    assert sweep("kernel_run.py", tmp_path, modes, check_command) == []

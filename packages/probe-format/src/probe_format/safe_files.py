@@ -19,7 +19,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def naming(path: Path | str) -> Iterator[None]:
-    """Put ``path`` into an OSError of the block that names no file, or one by its name alone, as those of writing do."""
+    """Put ``path`` into an OSError of the block that names no file, or one by its name alone, as those of writes."""
     try:
         yield
     except OSError as error:
