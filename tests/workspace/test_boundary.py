@@ -93,7 +93,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"face"},
     ),
     "probe_analysis": (
-        {"calls", "compare", "frame"},
+        {"calls", "compare", "frame", "whole_file"},
         {"align", "export", "nonfinite"},
         {"diff", "ranks", "trend"},
         {"report"},

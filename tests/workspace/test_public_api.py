@@ -74,7 +74,9 @@ MODULE_NAMES: dict[str, set[str]] = {
         "Dump", "journal_fold", "Loss", "Lost", "open", "Origin", "origins", "Progress", "Rank", "Record", "Records",
         "State", "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor", "Verdict", "verify", "verify_rank",
     },
-    "probe_format.safe_files": {"Descriptor", "FILE_MODE", "FOLDER_MODE", "Folder", "make_folder", "replace_file"},
+    "probe_format.safe_files": {
+        "Descriptor", "FILE_MODE", "FOLDER_MODE", "Folder", "make_folder", "naming", "replace_file",
+    },
     "probe_format.schema": {
         "is_tensor", "kinds_asked_for", "kinds_of", "non_finite", "only_views", "others",
         "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "tensors", "Value", "walk",
