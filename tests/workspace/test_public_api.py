@@ -6,6 +6,8 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import re
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -150,6 +152,8 @@ MODULE_NAMES: dict[str, set[str]] = {
 }  # fmt: skip
 
 LISTED = {**PACKAGE_NAMES, **MODULE_NAMES}
+ROOT = Path(__file__).resolve().parents[2]
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 EVERY = {name: path for package in MEMBERS for name, path in modules(package).items()}
 
 # No environment has both frameworks: MindSpore wants another numpy. Each part runs where its framework is.
@@ -174,6 +178,12 @@ def literal_all(path: Path) -> set[str]:
     raise AssertionError(f"{path} has no __all__")
 
 
+def defined_in(path: Path, *kinds: type) -> set[str]:
+    """The public functions and classes that a module defines."""
+    nodes = [n for n in ast.parse(path.read_text()).body if isinstance(n, kinds or DEFINITIONS)]
+    return {node.name for node in nodes if not node.name.startswith("_")}
+
+
 def test_every_package_is_listed() -> None:
     assert set(PACKAGE_NAMES) == set(MEMBERS)
 
@@ -184,20 +194,31 @@ def test_the_names_are_those_listed(module: str) -> None:
     assert set(load(module).__all__) == LISTED[module]
 
 
-@pytest.mark.parametrize("module", sorted(m for m in EVERY if not m.endswith("__main__")))
+@pytest.mark.parametrize("module", sorted(LISTED))
 def test_all_is_true(module: str) -> None:
-    """Every module has ``__all__``: no doubles, each name there, and nothing public left out."""
+    """``__all__`` of a door: no doubles, each name there, and nothing public left out."""
     loaded = load(module)
     names = loaded.__all__
     assert len(set(names)) == len(names)
     assert not [n for n in names if not hasattr(loaded, n)]
-    defined = {
-        node.name
-        for node in ast.parse(EVERY[module].read_text()).body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and not node.name.startswith("_")
-    }
-    assert defined <= set(names), f"public but not in __all__: {sorted(defined - set(names))}"
+    assert (left_out := defined_in(EVERY[module]) - set(names)) == set(), (
+        f"public, not in __all__: {left_out}"
+    )
+
+
+def test_only_what_hands_names_on_has_all() -> None:
+    """A private module's public names are those without an underscore; ``__all__`` is for doors and rooms."""
+    having = {m for m, path in EVERY.items() if "__all__" in path.read_text() and path.name != "__init__.py"}
+    assert having - set(LISTED) == {"probe_torch.saving", "probe_mindspore.saving"}  # found by entry points
+
+
+def test_a_function_without_an_underscore_is_used_elsewhere() -> None:
+    """What no other module, no test and no table of entry points names is private to its module, or dead."""
+    private = {m: defined_in(path, ast.FunctionDef) for m, path in EVERY.items() if m not in LISTED}
+    users = [*EVERY.values(), *(p for d in ("tests", "bench") for p in (ROOT / d).rglob("*.py"))]
+    users += [p for end in ("toml", "yaml") for p in (ROOT / "packages").rglob(f"*.{end}")]
+    named = Counter(word for p in users for word in set(re.findall(r"\w+", p.read_text())))
+    assert [f"{m}.{name}" for m, names in private.items() for name in names if named[name] == 1] == []
 
 
 @pytest.mark.parametrize("module", sorted(LISTED))

@@ -31,7 +31,10 @@ def commands() -> list[str]:
 
 
 def scripts(environment: str) -> dict[str, object]:
-    return dict(HATCH["envs"][environment]["scripts"])
+    """The scripts of an environment, and of the template that it is made from."""
+    settings = HATCH["envs"][environment]
+    inherited = scripts(settings["template"]) if "template" in settings else {}
+    return {**inherited, **settings.get("scripts", {})}
 
 
 def test_there_are_exactly_two_commands() -> None:

@@ -18,7 +18,7 @@ from probe_format.cli import main
 from probe_format.errors import DamagedError, FormatError
 from probe_format.read.tensor_file import TensorFiles
 from probe_format.read.verify import verify
-from probe_format.tensors.files import load_npy, load_pt, npy_bytes, pt_bytes, write_parts
+from probe_format.tensors import load_npy, load_pt, npy_bytes, pt_bytes, write_parts
 from probe_format.tensors.narrow_floats import widen
 from probe_format.tensors.pt_read import read_pt
 from probe_format.tensors.stats import stats_json, stats_of

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from probe_format.errors import DamagedError, ProbeError
-from probe_format.tensors import files, pt_file
-from probe_format.tensors.files import load_npy, load_pt, npy_bytes, pt_bytes, write_parts
+from probe_format.tensors import load_npy, load_pt, npy_bytes, pt_bytes, write_parts
 
 
 def contents(parts):
@@ -121,18 +120,3 @@ def test_a_full_disk_leaves_no_half_file(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert error.value.errno == errno.EFBIG
     assert list(tmp_path.iterdir()) == []
-
-
-def test_public_names_are_where_they_were():
-    names = {
-        "PT_DTYPES",
-        "byte_count",
-        "load_npy",
-        "load_pt",
-        "npy_bytes",
-        "npy_head",
-        "pt_bytes",
-        "write_parts",
-    }
-    assert set(files.__all__) == names
-    assert files.pt_bytes is pt_file.pt_bytes

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format.errors import DamagedError, FormatError
-from probe_format.tensors import pt_file
-from probe_format.tensors.files import PT_DTYPES, load_npy, load_pt, npy_bytes, pt_bytes, write_parts
+from probe_format.tensors import PT_DTYPES, load_npy, load_pt, npy_bytes, pt_bytes, pt_file, write_parts
 
 torch = pytest.importorskip("torch")
 SHAPES = [(), (1,), (7,), (2, 3), (0,), (2, 0, 3), (1, 1, 1, 2), (3, 2, 2)]

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from contract_apis import *  # noqa: F403  the tests that both frameworks have
 from contract_apis import Listing, user_file
-from probe_mindspore.patching.apis import MINDTORCH, RISK_LEVELS, SECTIONS, Api, load_apis, resolve_owner
+from probe_mindspore.patching.apis import MINDTORCH, SECTIONS, Api, load_apis
 from probe_mindspore.patching.lookup import listed
+from probe_runtime.patching import RISK_LEVELS, resolve_owner
 from probe_runtime.patching.lookup import go_down
 
 ALL = load_apis()

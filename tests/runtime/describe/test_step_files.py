@@ -9,7 +9,7 @@ import zlib
 
 import numpy as np
 import pytest
-from probe_format.tensors.files import load_pt, npy_bytes, pt_bytes
+from probe_format.tensors import load_pt, npy_bytes, pt_bytes
 from probe_format.write.coverage import Coverage
 from probe_runtime.describe.leaf import Placement
 from probe_runtime.describe.step_files import StepFiles

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format.names import with_direction
 from probe_runtime.config import resolve
-from probe_runtime.select.filters import Fields, NameFilter, RankFilter, StepFilter, fields_of
+from probe_runtime.select.fields import Fields, fields_of
+from probe_runtime.select.filters import NameFilter, RankFilter, StepFilter
 
 # A forward pass as (name, calls inside): what the examples below select from.
 Calls = list[tuple[str, Any]]

@@ -15,7 +15,8 @@ from contract_apis import Listing, user_file
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format.errors import ConfigError
-from probe_torch.patching.apis import RISK_LEVELS, SECTIONS, Api, load_apis, resolve_owner
+from probe_runtime.patching import RISK_LEVELS, resolve_owner
+from probe_torch.patching.apis import SECTIONS, Api, load_apis
 
 ALL = load_apis()
 LISTING = Listing(

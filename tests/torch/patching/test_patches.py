@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from contract_patches import *  # noqa: F403  the tests that both frameworks have
 from contract_patches import Surface, check_whose_call_it_is
 from probe_format.errors import UsageError
-from probe_torch.patching.apis import Apis, load_apis, resolve_owner
-from probe_torch.patching.patches import Label, Patches
+from probe_runtime.patching import Label, resolve_owner
+from probe_torch.patching.apis import Apis, load_apis
+from probe_torch.patching.patches import Patches
 from tapping import Recorder, identities
 from torch import nn
 from torch import relu as early_relu  # bound before any patch

@@ -11,8 +11,6 @@ from probe_format.errors import UsageError
 from probe_format.excerpts import cut
 from probe_format.terminal import printable
 
-__all__ = ["Framed", "frame_of"]
-
 #: Characters of a result as text, and rows of its table in a notebook.
 _LONGEST, _ROWS = 300, 20
 

@@ -6,8 +6,6 @@ import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["write_whole"]
-
 
 def write_whole(path: str | Path, text: str) -> None:
     """Write a file; what it was stays until all of it is written. A pipe or a device is written to as it is.

@@ -8,8 +8,6 @@ from pathlib import Path
 from probe_format.errors import FormatError, UsageError
 from probe_format.safe_files import make_folder
 
-__all__ = ["file_in", "folder_in", "unwritable"]
-
 _LONGEST = 255
 
 

@@ -12,8 +12,6 @@ from probe_runtime.notice import notice
 
 from .debugger import PrecisionDebugger
 
-__all__ = ["MsprobeInitStep", "MsprobeStep", "ProbeInitStep", "ProbeStep"]
-
 
 class ProbeStep(Callback):  # type: ignore[misc]
     """Call start, stop and step of a debugger around each training step.

@@ -10,8 +10,6 @@ from probe_mindspore.session.session import open_session
 
 from . import __version__
 
-__all__ = ["PrecisionDebugger"]
-
 
 class PrecisionDebugger(Debugger):
     """Dump what a MindSpore step computes.

@@ -16,8 +16,6 @@ from probe_runtime.demo import bar, demo_arguments, summary
 from . import PrecisionDebugger, seed_all
 from .demo_model import Gpt, batches
 
-__all__ = ["main", "train"]
-
 _MODES = {"pynative": (ms.PYNATIVE_MODE, "mix"), "graph": (ms.GRAPH_MODE, "L0")}
 
 

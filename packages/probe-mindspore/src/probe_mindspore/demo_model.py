@@ -10,8 +10,6 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
 
-__all__ = ["Block", "Gpt", "batches"]
-
 _BYTES = 256
 
 

@@ -13,8 +13,6 @@ from mindspore import ops
 from mindspore.nn.layer import basic
 from probe_runtime.patching import Held, Place, place, replaced
 
-__all__ = ["no_dropout"]
-
 _CELLS = ("Dropout", "DropoutExt", "Dropout1d", "Dropout2d", "Dropout2dExt", "Dropout3d")
 _PRIMITIVES = ("Dropout", "Dropout2D", "Dropout3D")
 _MINT = ("func_dropout_ext_op", "dropout2d_ext_op")

@@ -13,8 +13,6 @@ from attrs import frozen
 from mindspore import nn
 from probe_runtime.patching import resolve_owner
 
-__all__ = ["CELLS", "ModuleKind", "behind", "detect", "late_torch", "source_of_torch", "torch_on_mindspore"]
-
 Pairs = Iterable[tuple[str, Any]]
 
 

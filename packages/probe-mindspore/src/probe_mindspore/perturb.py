@@ -13,8 +13,6 @@ from probe_runtime.session import Move, perturbed
 
 from probe_mindspore.tensors.tensor_view import SPARSE
 
-__all__ = ["perturb"]
-
 _T = TypeVar("_T")
 #: Dtype -> that of its parts, the same but for complex numbers.
 _PARTS: dict[Any, str] = {getattr(ms, name): name for name in ("float64", "float32", "float16", "bfloat16")}

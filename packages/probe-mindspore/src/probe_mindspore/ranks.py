@@ -8,8 +8,6 @@ from mindspore import communication
 from mindspore.communication import GlobalComm
 from probe_runtime.environment import environment_number
 
-__all__ = ["LAUNCHER", "current_rank", "world_size"]
-
 #: What starts several processes, in words.
 LAUNCHER = "msrun (or set RANK_ID and RANK_SIZE)"
 

@@ -13,8 +13,6 @@ from probe_runtime.session import Seeded, seed_process, set_variable
 from .dropout import no_dropout
 from .module_kind import torch_on_mindspore
 
-__all__ = ["Seeded", "keep_random_state", "seed_all"]
-
 
 def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False) -> Seeded:
     """Seed random, numpy, MindSpore (initializers, operators, datasets) and PYTHONHASHSEED for new processes.

@@ -8,8 +8,6 @@ import yaml
 from attrs import frozen
 from probe_format.excerpts import brief, cut
 
-__all__ = ["MOST_BYTES", "MOST_LEVELS", "YamlError", "compose", "parse", "parse_own"]
-
 #: A configuration with thousands of names has some hundred thousand bytes, and five levels.
 MOST_BYTES, MOST_LEVELS = 1 << 20, 40
 #: Counts keys, values and lists, each as often as aliases and merges repeat it.

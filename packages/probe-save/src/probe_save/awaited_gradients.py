@@ -16,8 +16,6 @@ from probe_runtime.describe import RunError
 
 from .described_values import DescribedValues
 
-__all__ = ["AwaitedGradients"]
-
 
 @define(eq=False)
 class AwaitedGradients:

@@ -6,8 +6,6 @@ import threading
 
 from attrs import define, field
 
-__all__ = ["Counts"]
-
 
 @define
 class Counts:

@@ -11,8 +11,6 @@ from probe_format.errors import UsageError
 
 from .saver import Saver
 
-__all__ = ["VARIABLE", "configure", "save", "step"]
-
 T = TypeVar("T")
 
 #: Names a configuration file, for when `configure` is not called.

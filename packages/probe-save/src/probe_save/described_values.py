@@ -21,8 +21,6 @@ from probe_runtime.describe import FileNames, Placement, StepFiles, TensorOption
 from .frameworks import MissingPackage, SavedLeaf, framework_of, home
 from .step_journal import StepJournal
 
-__all__ = ["DescribedValues", "SavedPlace"]
-
 
 @define
 class SavedPlace(Placement):

@@ -18,8 +18,6 @@ from probe_format.write import Coverage, Summary
 from probe_runtime.describe import Placement, TensorOptions
 from probe_runtime.environment import environment_number
 
-__all__ = ["Home", "MissingPackage", "SavedLeaf", "current_rank", "framework_of", "home"]
-
 #: Frameworks that Probe's own packages know -> the extra of probe-save that installs the package.
 _EXTRAS = {"torch": "torch", "torch_npu": "torch", "mindspore": "mindspore"}
 

@@ -22,8 +22,6 @@ from .described_values import DescribedValues, SavedPlace
 from .frameworks import MissingPackage
 from .step_journal import StepJournal
 
-__all__ = ["SavedStep"]
-
 
 @define(eq=False)
 class SavedStep:

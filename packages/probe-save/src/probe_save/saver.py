@@ -24,8 +24,6 @@ from .settings import check_place, is_child
 from .settings import settings as resolved
 from .uncompiled import uncompiled
 
-__all__ = ["Saver"]
-
 T = TypeVar("T")
 
 _live: weakref.WeakSet[Saver] = weakref.WeakSet()

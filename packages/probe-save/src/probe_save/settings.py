@@ -14,8 +14,6 @@ from probe_format.write import check_writable, explain, in_use
 from probe_runtime.config import Config, ConfigFile, earlier_dump, load, resolve
 from probe_runtime.notice import notice
 
-__all__ = ["check_place", "is_child", "settings"]
-
 _LEVEL = 'Write "debug" or leave it out here; levels L0, L1 and mix are PrecisionDebugger\'s (probe-torch).'
 
 

@@ -12,8 +12,6 @@ from probe_format.journal import events
 from probe_format.write import Coverage, RankWriter, explain, remains
 from probe_runtime.notice import notice
 
-__all__ = ["StepJournal"]
-
 _MOST_PENDING = 1000
 
 

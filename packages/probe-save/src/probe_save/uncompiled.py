@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["uncompiled"]
-
 _COMPILER = "torch._dynamo"
 
 

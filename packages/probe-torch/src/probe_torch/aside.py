@@ -10,8 +10,6 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch.utils import _python_dispatch as dispatch
 
-__all__ = ["apart", "aside", "outside"]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import _guards
 
-__all__ = ["is_compiling", "uncompiled"]
-
 _marks_its_sessions: bool = hasattr(torch.compiler, "_compile_session_context")
 _session: Any = _guards.CompileContext.try_get
 

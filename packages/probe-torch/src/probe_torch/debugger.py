@@ -13,8 +13,6 @@ from probe_torch.session.session import open_session
 
 from . import __version__
 
-__all__ = ["PrecisionDebugger"]
-
 
 class PrecisionDebugger(Debugger):
     """Dump what a PyTorch step computes.

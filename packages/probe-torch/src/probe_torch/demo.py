@@ -15,8 +15,6 @@ from probe_runtime.demo import bar, demo_arguments, summary
 from . import PrecisionDebugger, seed_all
 from .demo_model import Gpt, batches
 
-__all__ = ["main", "train"]
-
 
 def train(dump_path: Path, *, steps: int, dumped: Sequence[int], layers: int, width: int) -> dict[int, float]:
     """Train, and dump the steps asked for at mix level. Return each step's wall-clock seconds."""

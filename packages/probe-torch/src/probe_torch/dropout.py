@@ -12,8 +12,6 @@ from probe_runtime.patching import Held, Place, original_of, place, replaced
 
 from probe_torch.patching.torch_tables import fill_caches
 
-__all__ = ["no_dropout"]
-
 # F.dropout and its siblings, and through them every nn.Dropout module, look these up in torch._VF at each
 # call. Replaced there, dropout is off in modules made earlier too, and for `from torch.nn.functional import
 # dropout`, while F.dropout stays the object that it is. The same names in torch serve direct calls.

@@ -9,8 +9,6 @@ from probe_format.errors import UsageError
 from probe_runtime.session import Move, perturbed
 from torch import nn
 
-__all__ = ["perturb"]
-
 _T = TypeVar("_T")
 #: Integers of the same size, which numpy has too, by the number of bytes.
 _SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

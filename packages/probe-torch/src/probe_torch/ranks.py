@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch.distributed as dist
 from probe_runtime.environment import environment_number
 
-__all__ = ["current_rank", "world_size"]
-
 
 def _group() -> bool:
     return dist.is_available() and dist.is_initialized()

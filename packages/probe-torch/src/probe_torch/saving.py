@@ -19,7 +19,7 @@ from probe_torch.tensors.leaf import TensorLeaf
 
 from .ranks import current_rank
 
-__all__ = ["FRAMEWORK", "TorchSaving", "current_rank", "open_leaf", "untraced"]
+__all__ = ["FRAMEWORK", "TorchSaving", "current_rank", "open_leaf"]
 
 FRAMEWORK = "pytorch"
 _C: Any = torch._C
@@ -49,7 +49,7 @@ class TorchSaving:
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of a value of torch, UNKNOWN for another one; write a tensor's file if one is wanted."""
         if _C._get_tracing_state() is not None:
-            with untraced():
+            with _untraced():
                 return self.leaf(placement, value, path)
         if not isinstance(value, torch.Tensor):
             return self._leaf.leaf(evolve(placement, wants_file=False, found=[]), value, path)
@@ -90,7 +90,7 @@ class TorchSaving:
 
 
 @contextlib.contextmanager
-def untraced() -> Iterator[None]:
+def _untraced() -> Iterator[None]:
     """Keep our own operations out of the graph that `torch.jit.trace` makes, where sizes would be tensors too."""
     state = _C._get_tracing_state()
     if state is None:

@@ -15,8 +15,6 @@ from probe_runtime.session import Seeded, seed_process, set_variable
 
 from .dropout import no_dropout
 
-__all__ = ["Seeded", "seed_all"]
-
 _CUBLAS = (":4096:8", ":16:8")
 
 

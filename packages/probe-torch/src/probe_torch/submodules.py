@@ -8,8 +8,6 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["compiled", "named_submodules", "submodules"]
-
 _NAMED_MODULES: Any = nn.Module.named_modules
 
 

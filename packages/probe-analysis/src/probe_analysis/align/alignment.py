@@ -16,8 +16,6 @@ from .mapping import Mapping
 from .sequence import aligned
 from .tree import Node, forest, plain_path, without_outer
 
-__all__ = ["Alignment", "How", "Pair", "align"]
-
 How = Literal["name", "path", "order", "class", "position"]
 Tensor = abc.Mapping[str, Any]
 Siblings = tuple[list[Node], list[Node]]

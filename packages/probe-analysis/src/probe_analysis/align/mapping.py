@@ -9,8 +9,6 @@ from attrs import field, frozen
 from probe_format.errors import UsageError
 from probe_format.excerpts import brief
 
-__all__ = ["Mapping", "load_mapping", "suggest_mapping"]
-
 _SECTIONS = ("layers", "apis")
 
 

@@ -7,8 +7,6 @@ import difflib
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 
-__all__ = ["aligned"]
-
 Pairs = Iterator[tuple[int, int]]
 
 

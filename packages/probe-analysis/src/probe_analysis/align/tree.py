@@ -6,8 +6,6 @@ from attrs import define, field
 
 from probe_analysis.calls import Call, Run
 
-__all__ = ["Node", "forest", "plain_path", "without_outer"]
-
 #: Parts of a qualified name that a wrapper around the model, or around a part of it, puts in.
 WRAPPER_PARTS = frozenset(("module", "_orig_mod", "_flat_param", "_forward_module"))
 WRAPPER_PARTS |= {"_fsdp_wrapped_module", "_checkpoint_wrapped_module"}

@@ -10,8 +10,6 @@ from probe_format import Rank, Record
 from probe_format.names import with_direction
 from probe_format.schema import Parts, others, parts_of, why_lost
 
-__all__ = ["GRADIENTS", "AtCall", "Call", "Kind", "ended_inside", "is_own"]
-
 Kind = Literal["module", "api", "parameters_grad", "optimizer_grad", "debug"]
 GRADIENTS: tuple[Kind, ...] = ("parameters_grad", "optimizer_grad")
 """The kinds of what holds gradients of parameters, as they arrived and as an optimizer got them."""

@@ -15,8 +15,6 @@ from probe_format.schema import Parts
 
 from .call import GRADIENTS, Call, Kind, ended_inside
 
-__all__ = ["Progress", "Run", "Source", "runs_of"]
-
 #: A dump, or the path of one.
 Source = str | Path | Dump
 #: Called with what is read, how much of it was read, and how much there is.

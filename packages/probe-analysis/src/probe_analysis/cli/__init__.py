@@ -1,3 +1,1 @@
 """Run the commands that this package adds to ``probe``: diff, export, nan and others."""
-
-__all__: list[str] = []

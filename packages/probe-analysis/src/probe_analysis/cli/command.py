@@ -11,8 +11,6 @@ from probe_format.cli import exit_code
 
 from .outcome import patient_output, uncollected
 
-__all__ = ["Command"]
-
 
 @frozen
 class Command:

@@ -17,8 +17,6 @@ from .options import add_comparison, add_dump, add_part, add_table, comparison, 
 from .progress import shown
 from .table import print_rows, table, write_table
 
-__all__ = ["main"]
-
 
 def _run(arguments: argparse.Namespace) -> int:
     with shown("diff", "calls") as progress:

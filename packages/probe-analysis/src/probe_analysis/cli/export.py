@@ -15,8 +15,6 @@ from .command import Command
 from .options import add_dump, add_part, part
 from .progress import shown
 
-__all__ = ["main"]
-
 
 def _run(arguments: argparse.Namespace) -> int:
     with shown("export", "records") as progress:

@@ -13,8 +13,6 @@ from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite
 from .command import Command
 from .options import add_dump, add_number, add_part, part
 
-__all__ = ["main"]
-
 
 def _run(arguments: argparse.Namespace) -> int:
     limits = {"before": arguments.before, "factor": arguments.factor}

@@ -13,17 +13,6 @@ from probe_analysis.compare import Tolerance
 
 from .table import FORMATS
 
-__all__ = [
-    "COMPARISON",
-    "add_comparison",
-    "add_dump",
-    "add_number",
-    "add_part",
-    "add_table",
-    "comparison",
-    "part",
-]
-
 #: What `add_comparison` adds, as attributes of the parsed arguments.
 COMPARISON = ("noise", "map", "tolerance", "statistics_only")
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
-__all__ = ["patient_output", "uncollected"]
-
 
 @contextmanager
 def patient_output() -> Iterator[None]:

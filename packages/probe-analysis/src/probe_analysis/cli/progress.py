@@ -9,8 +9,6 @@ from probe_format.terminal import ProgressLine
 
 from probe_analysis.calls import Progress
 
-__all__ = ["shown"]
-
 
 @contextmanager
 def shown(command: str, unit: str = "") -> Iterator[Progress]:

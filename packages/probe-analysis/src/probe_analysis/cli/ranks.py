@@ -17,8 +17,6 @@ from .options import add_number, add_table
 from .progress import shown
 from .table import print_rows, write_table
 
-__all__ = ["main"]
-
 
 def _run(arguments: argparse.Namespace) -> int:
     with shown("ranks", "calls") as progress:

@@ -13,8 +13,6 @@ from .command import Command
 from .options import COMPARISON, add_comparison, add_dump, add_part, comparison, part
 from .progress import shown
 
-__all__ = ["main"]
-
 
 def _run(arguments: argparse.Namespace) -> int:
     alone = [f"--{name.replace('_', '-')}" for name in COMPARISON if getattr(arguments, name)]

@@ -13,8 +13,6 @@ from probe_format.terminal import say
 
 from probe_analysis.whole_file import write_whole
 
-__all__ = ["FORMATS", "print_rows", "table", "write_table"]
-
 Rows = Sequence[Mapping[str, Any]]
 Writer = Callable[[Rows], str]
 

@@ -18,8 +18,6 @@ from .options import add_dump, add_part, add_table, part
 from .progress import shown
 from .table import print_rows, table, write_table
 
-__all__ = ["main"]
-
 _TABLES = {".csv": "csv", ".json": "json", ".md": "markdown", ".txt": "table"}
 
 

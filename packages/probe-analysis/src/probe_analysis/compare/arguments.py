@@ -8,8 +8,6 @@ from typing import Any
 from attrs import frozen
 from probe_format.values import plain
 
-__all__ = ["ArgumentDifference", "compare_arguments"]
-
 
 @frozen
 class ArgumentDifference:

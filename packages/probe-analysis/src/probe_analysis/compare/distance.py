@@ -11,8 +11,6 @@ from probe_format.jsonio import number
 
 from .dtypes import dtype_name, eps_of
 
-__all__ = ["SAME", "Distance", "as_float", "comparable", "distance"]
-
 _NAMES = ("Max", "Min", "Mean", "Norm")
 Numbers = Sequence[float | None]
 _COUNTS = ("nan_count", "posinf_count", "neginf_count")

@@ -6,8 +6,6 @@ from functools import cache
 
 import numpy as np
 
-__all__ = ["dtype_name", "eps_of", "range_of"]
-
 # name -> (distance from 1 to the next number, largest finite number, smallest normal number)
 _FLOATS: dict[str, tuple[float, float, float]] = {
     **{

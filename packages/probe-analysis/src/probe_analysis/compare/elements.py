@@ -11,8 +11,6 @@ from attrs import frozen
 
 from .dtypes import eps_of
 
-__all__ = ["Elements", "compare_elements"]
-
 _BLOCK = 1 << 20
 Array = npt.NDArray[Any]
 

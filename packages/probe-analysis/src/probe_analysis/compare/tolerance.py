@@ -10,8 +10,6 @@ from attrs import frozen
 
 from .dtypes import eps_of
 
-__all__ = ["Tolerance"]
-
 
 @frozen
 class Tolerance:

@@ -25,8 +25,6 @@ from probe_analysis.compare import (
     distance,
 )
 
-__all__ = ["CallDiff", "Cause", "Comparison", "Look", "ValueDiff"]
-
 #: What a call did that the other did not: got other arguments, other parameters, other tensors from a part of the
 #: run that is not recorded, or gave another result for what it got.
 Cause = Literal["arguments", "parameters", "input", "output"]

@@ -23,8 +23,6 @@ from .missing import alone_before, missing_call
 from .owner import with_owner
 from .verdict import State, Verdict, verdict_of
 
-__all__ = ["Diff", "RunDiff", "diff", "diff_runs"]
-
 _OTHER_FORM = (
     "the gradients that functions pass on are not compared: "
     "msprobe writes them in another order and number than Probe"

@@ -9,8 +9,6 @@ from probe_format.schema import only_views, writes_into
 from probe_analysis.align import Pair
 from probe_analysis.calls import Side
 
-__all__ = ["idle_calls"]
-
 _NUMBERS = ("dtype", "shape", "Max", "Min", "Mean", "Norm", "md5", "nan_count", "finite_max", "finite_min")
 
 Content = tuple[str, ...]

@@ -12,8 +12,6 @@ from probe_analysis.compare import comparable
 
 from .call_diff import CallDiff
 
-__all__ = ["left_out", "recorded_otherwise", "unlike", "what_is_in"]
-
 _KINDS = {"module": "modules", "api": "functions", "debug": "saved values"}
 
 

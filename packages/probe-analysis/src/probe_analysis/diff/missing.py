@@ -17,8 +17,6 @@ from .verdict import Verdict
 if TYPE_CHECKING:
     from .diff import RunDiff
 
-__all__ = ["alone_before", "missing_call"]
-
 
 def missing_call(found: Alignment, a: Run, b: Run, first: CallDiff | None, limit: float) -> Verdict | None:
     """Return the call that only one run has, where it comes before the first other difference and explains it."""

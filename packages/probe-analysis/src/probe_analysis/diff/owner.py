@@ -16,8 +16,6 @@ from probe_analysis.calls import GRADIENTS, Side
 
 from .call_diff import CallDiff, Cause
 
-__all__ = ["with_owner"]
-
 _GOT: tuple[Side, ...] = ("in", "parameter")
 _NUMBERS = ("dtype", "shape", "Max", "Min", "Mean", "Norm", "md5")
 

@@ -11,8 +11,6 @@ from probe_analysis.calls import GRADIENTS, AtCall, Call, Side
 
 from .call_diff import CallDiff
 
-__all__ = ["Verdict", "verdict_of"]
-
 _FROM_RANKS = ("Distributed.", "MintDistributed.")
 
 State = Literal["same", "within tolerance", "different"]

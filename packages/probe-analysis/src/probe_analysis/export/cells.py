@@ -16,8 +16,6 @@ from probe_analysis.compare import dtype_name
 
 from .columns import TENSOR, Type
 
-__all__ = ["argument_cells", "json_text", "source_cells", "tensor_cells"]
-
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 

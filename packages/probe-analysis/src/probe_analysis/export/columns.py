@@ -7,8 +7,6 @@ from typing import Literal
 
 from attrs import frozen
 
-__all__ = ["SCHEMA_VERSION", "TABLES", "TENSOR", "Column", "Type"]
-
 SCHEMA_VERSION = "1.0"
 """The first number changes when a column changes its meaning or goes, the second when one is added."""
 

@@ -11,8 +11,6 @@ from probe_analysis.calls import Progress, Run
 
 from .rows import Rows, rows_of
 
-__all__ = ["Count"]
-
 _AMOUNTS = ("runs", "records", "tensors", "arguments", "left_out", "too_large")
 
 

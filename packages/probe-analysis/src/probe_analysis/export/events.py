@@ -20,8 +20,6 @@ from probe_analysis.calls import Run
 
 from .count import Count
 
-__all__ = ["write_curves"]
-
 #: The groups of curves; the cells of a tensor have them in small letters.
 _GROUPS = ("Norm", "Max", "Min", "Mean", "nan_count", "posinf_count", "neginf_count", "zero_count")
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # the first double that rounds to infinity

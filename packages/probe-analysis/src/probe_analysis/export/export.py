@@ -16,8 +16,6 @@ from .events import write_curves
 from .output import mark, whole_folder
 from .tables import GROUP, write_tables
 
-__all__ = ["FORMS", "Exported", "Form", "export"]
-
 Form = Literal["parquet", "tensorboard"]
 FORMS: tuple[Form, ...] = get_args(Form)
 """What a dump can be exported to."""

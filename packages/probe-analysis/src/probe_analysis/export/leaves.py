@@ -10,8 +10,6 @@ from probe_format.values import ValuePath, is_leaf
 
 from probe_analysis.calls import GRADIENTS
 
-__all__ = ["leaves", "place"]
-
 #: The first key of a slot -> the role of what stands there.
 _ROLES = {"input": "input", "output": "output"}
 _ROLES |= {"input_args": "input", "input_kwargs": "kwarg", "parameters": "parameter"}

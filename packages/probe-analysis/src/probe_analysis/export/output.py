@@ -15,8 +15,6 @@ from probe_format.errors import UsageError
 
 from .columns import SCHEMA_VERSION
 
-__all__ = ["MARKER", "leftovers", "mark", "whole_folder"]
-
 MARKER = "_probe_export.json"
 """The file that says that a folder is an export. Engines pass over names that begin with ``_``."""
 

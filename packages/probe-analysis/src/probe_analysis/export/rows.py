@@ -16,8 +16,6 @@ from probe_analysis.calls import GRADIENTS, Call, Run
 from .cells import argument_cells, json_text, source_cells, tensor_cells
 from .leaves import leaves, place
 
-__all__ = ["Rows", "rows_of"]
-
 #: Scalars of a record that have a column of their own, and the type that they have there.
 _SCALARS: Mapping[str, type] = {"raised": str, "incomplete": bool, "in_backward": bool, "partial": bool}
 

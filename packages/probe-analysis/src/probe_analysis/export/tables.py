@@ -15,8 +15,6 @@ from .cells import json_text
 from .columns import SCHEMA_VERSION, TABLES, Type
 from .count import Count
 
-__all__ = ["GROUP", "write_tables"]
-
 GROUP = 1 << 15
 """Rows that are held in memory until they are written."""
 

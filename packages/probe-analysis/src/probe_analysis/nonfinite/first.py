@@ -20,8 +20,6 @@ from probe_analysis.frame import Framed, frame_of
 from .risks import Risk
 from .watch import Watch
 
-__all__ = ["Finding", "NonFinite", "broken", "first_non_finite", "non_finite_in"]
-
 
 @frozen(eq=False)
 class Finding(AtCall):

@@ -10,8 +10,6 @@ from attrs import frozen
 from probe_analysis.calls import Call, Parts, Run, Value
 from probe_analysis.compare import dtype_name, range_of
 
-__all__ = ["Risk", "risks_of"]
-
 
 @frozen(eq=False)
 class Risk:

@@ -9,8 +9,6 @@ from probe_analysis.calls import Call, Parts, Run
 
 from .risks import Risk, risks_of
 
-__all__ = ["Watch"]
-
 
 @define(eq=False)
 class Watch:

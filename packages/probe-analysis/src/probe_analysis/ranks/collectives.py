@@ -11,8 +11,6 @@ from probe_analysis.calls import Call, Value
 from .compact_run import CompactRun
 from .rows import Missing, Row
 
-__all__ = ["PIPES", "collective", "is_collective", "results_of", "rounds"]
-
 # function -> (name of the argument with the result, its place); that result is the same on every rank of the group.
 _RESULTS = {
     "all_reduce": ("tensor", 0),

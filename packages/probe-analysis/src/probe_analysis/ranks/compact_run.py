@@ -13,8 +13,6 @@ from probe_format.schema import Parts, Side, Value, parts_of
 
 from probe_analysis.calls import Call, Run, ended_inside
 
-__all__ = ["CompactRun", "Form", "Shared"]
-
 #: The keys of a tensor that hold numbers; all else is the same in many records, and on many ranks.
 _NUMBERS = ("Max", "Min", "Mean", "Norm", "md5")
 

@@ -11,8 +11,6 @@ from probe_analysis.calls import AtCall, Call
 
 from .equality import Parting
 
-__all__ = ["WHY", "Disagreement", "Reason", "odd_of", "ranks_text"]
-
 #: Why ranks should agree on something.
 Reason = Literal["call", "weight", "update", "collective", "placement", "form", "computed", "asked"]
 

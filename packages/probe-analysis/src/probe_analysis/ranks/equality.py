@@ -7,8 +7,6 @@ from typing import Any
 
 from probe_analysis.compare import distance
 
-__all__ = ["Parting", "mark", "parted", "trusted"]
-
 _NUMBERS = ("Max", "Min", "Mean", "Norm")
 #: Ranks by what they hold: the largest group first, of equal ones that with the lowest rank.
 Parting = tuple[tuple[int, ...], ...]

@@ -18,8 +18,6 @@ from .disagreement import Reason
 from .equality import mark, trusted
 from .placement import copies, global_form, is_divided, is_placed
 
-__all__ = ["Expected", "expected_of", "in_update", "may_agree"]
-
 #: Nodes of construct.json around what works on the reduced gradients.
 _UPDATES = (OPTIMIZER, CLIP_GRAD)
 #: Parts of the names of functions that draw random numbers, or return what was in memory.

@@ -17,8 +17,6 @@ from .replicas import Replicas
 from .rows import Row
 from .stop import Stop
 
-__all__ = ["History", "note_inputs", "same_updates"]
-
 
 @define(eq=False)
 class History:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["copies", "global_form", "is_divided", "is_placed"]
-
 
 def is_placed(tensor: Mapping[str, Any]) -> bool:
     """Return whether the record says how the tensor lies on the ranks (DTensor)."""

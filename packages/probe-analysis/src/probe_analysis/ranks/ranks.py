@@ -19,8 +19,6 @@ from .replicas import Replicas, replicas_of, weights_of
 from .step import compare_step
 from .stop import Stop
 
-__all__ = ["Ranks", "ranks"]
-
 
 @frozen(eq=False, repr=False)
 class Ranks(Framed):

@@ -14,8 +14,6 @@ from .collectives import PIPES, collective
 from .equality import mark
 from .placement import is_divided
 
-__all__ = ["Replicas", "Weight", "replicas_of", "weights_of"]
-
 
 @frozen
 class Weight:

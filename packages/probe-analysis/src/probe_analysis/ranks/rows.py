@@ -9,9 +9,6 @@ from attrs import frozen
 from probe_analysis.align import align
 from probe_analysis.calls import Call, Run
 
-__all__ = ["Missing", "Row", "rows_of"]
-
-
 #: One call as each rank made it, the lowest rank first.
 Row = Mapping[int, Call]
 

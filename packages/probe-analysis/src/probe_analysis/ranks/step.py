@@ -23,8 +23,6 @@ from .rows import Missing, Row, rows_of
 from .stop import stop_of
 from .unreduced import Local, unreduced
 
-__all__ = ["compare_step"]
-
 
 def compare_step(
     label: str,

@@ -11,8 +11,6 @@ from probe_analysis.calls import AtCall, Call, Run
 from .disagreement import ranks_text
 from .rows import Row
 
-__all__ = ["Stop", "stop_of"]
-
 
 @frozen(eq=False)
 class Stop(AtCall):

@@ -13,8 +13,6 @@ from probe_analysis.calls import Run
 from .disagreement import ranks_text
 from .equality import mark, trusted
 
-__all__ = ["Local", "unreduced"]
-
 
 @frozen(slots=False, eq=False)
 class Local:

@@ -14,8 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from probe_format.jsonio import dumps
 
-__all__ = ["Column", "numbers", "pack", "whole"]
-
 Column = npt.NDArray[Any]
 
 _WHOLE = ("u1", "i1", "u2", "i2", "u4", "i4")

@@ -15,8 +15,6 @@ from .numbering import Numbering
 from .record_columns import SIDES
 from .run_columns import RunColumns
 
-__all__ = ["Compared", "compared"]
-
 _CAUSES = (None, "arguments", "parameters", "input", "output")
 
 

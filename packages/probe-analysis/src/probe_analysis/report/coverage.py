@@ -9,8 +9,6 @@ from probe_format.excerpts import text
 
 from probe_analysis.calls import Run
 
-__all__ = ["coverage_of"]
-
 _FACTS = ("framework", "level", "task", "tool", "format_version", "checksum")
 _FAULTS = "Failures of Probe's own"
 

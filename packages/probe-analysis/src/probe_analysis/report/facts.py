@@ -16,8 +16,6 @@ from probe_analysis.nonfinite import broken
 from .columns import numbers, whole
 from .numbering import Numbering
 
-__all__ = ["Facts"]
-
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
 #: What only a tensor's file has; tensors that differ in nothing else are described alike.
 _FILE = {"data_name", "data_crc32"}

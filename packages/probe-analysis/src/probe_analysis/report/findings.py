@@ -12,8 +12,6 @@ from probe_analysis.nonfinite import Finding, NonFinite, Risk
 from .compared import Compared
 from .run_columns import RunColumns
 
-__all__ = ["finding", "nonfinite_finding", "verdict_finding"]
-
 #: How many values that are close to the limits of their dtype are on the page.
 _RISKS = 200
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Numbering"]
-
 
 class Numbering(dict[Any, int]):
     """Give each thing a number, from 0, in the order in which they are first asked for."""

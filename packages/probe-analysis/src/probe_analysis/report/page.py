@@ -14,8 +14,6 @@ from typing import Any
 
 from .columns import pack
 
-__all__ = ["html_of"]
-
 _ASSETS = files(__package__) / "assets"
 _STYLES = ("vendor/uPlot.min.css", "page.css")
 #: In the order in which they run: each uses what those before it define.

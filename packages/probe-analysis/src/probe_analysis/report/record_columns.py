@@ -19,8 +19,6 @@ from probe_analysis.nonfinite import Watch
 from .facts import Facts
 from .numbering import Numbering
 
-__all__ = ["SIDES", "RecordColumns"]
-
 SIDES = ("in", "parameter", "out")
 #: How many arguments of one call that are no tensors are in the page.
 _ARGUMENTS = 60

@@ -25,8 +25,6 @@ from .page import html_of
 from .record_columns import RecordColumns
 from .run_columns import RunColumns, Writer
 
-__all__ = ["Report", "report"]
-
 
 @frozen(eq=False)
 class Report:

@@ -17,9 +17,6 @@ from .facts import Facts
 from .numbering import Numbering
 from .record_columns import RecordColumns
 
-__all__ = ["Node", "RunColumns", "Writer"]
-
-
 _KINDS = {"module": 0, "api": 1, "parameters_grad": 2, "optimizer_grad": 2, "debug": 3}
 _NO_RECORD = 4
 #: What is said of each line of the tree.

@@ -10,8 +10,6 @@ from probe_format.errors import UsageError
 
 from .trend import Trend
 
-__all__ = ["draw"]
-
 _LINES = 8
 _LAYERS = 120
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from attrs import field, frozen
 
-__all__ = ["Point", "Series", "grown", "magnitude", "span"]
-
 
 @frozen
 class Point:

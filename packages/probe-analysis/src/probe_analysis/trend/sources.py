@@ -12,8 +12,6 @@ from probe_analysis.align import plain_path
 from probe_analysis.calls import Call, Run, Value
 from probe_analysis.compare import as_float
 
-__all__ = ["QUANTITIES", "STATISTICS", "Found", "Quantity", "Statistic", "statistic_of", "tensors_of"]
-
 Quantity = Literal["gradients", "weights", "updates", "activations"]
 Statistic = Literal["Norm", "Max", "Min", "Mean", "magnitude", "rms"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)

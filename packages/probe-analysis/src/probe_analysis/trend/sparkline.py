@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from .series import magnitude
 
-__all__ = ["sparkline"]
-
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN = "_.-~=+*#"
 

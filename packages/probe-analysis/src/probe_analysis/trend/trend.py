@@ -17,8 +17,6 @@ from probe_analysis.frame import Framed, frame_of
 from .series import Point, Series, grown, span
 from .sources import Found, Quantity, Statistic, statistic_of, tensors_of
 
-__all__ = ["Trend", "trend"]
-
 _LEVELS = {
     "gradients": "the gradients of parameters are recorded at the levels L0 and mix, after a backward pass",
     "weights": "parameters are recorded at the levels L0 and mix",

@@ -13,8 +13,6 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, v
 from probe_format.own_code import OWN_MODULES
 from probe_format.terminal import printable, tell
 
-__all__ = ["COMMANDS", "added_commands", "describe", "run_added", "versions"]
-
 #: Commands of Probe's other packages: what to install for them, and what they do.
 COMMANDS = {
     "diff": ("probe-analysis", "compare two dumps: the first call that made a difference"),

@@ -11,8 +11,6 @@ from probe_format.read.nonfinite import Origin, Suspect, origins, suspects
 from probe_format.schema.finite import kinds_of, non_finite
 from probe_format.schema.parts import Value, parts_of
 
-__all__ = ["story"]
-
 _NAN = frozenset(("NaN",))
 _LISTED = 5
 

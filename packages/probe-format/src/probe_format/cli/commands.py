@@ -18,8 +18,6 @@ from .bad import story
 from .show import heading, summary, tree
 from .view import View
 
-__all__ = ["RUN"]
-
 #: Lines that the tree of non-finite records has at most, unless all are asked for.
 _MOST = 20
 

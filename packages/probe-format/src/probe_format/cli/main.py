@@ -15,8 +15,6 @@ from .added import COMMANDS, added_commands, describe, run_added, versions
 from .outcome import exit_code
 from .selection import add_rank, add_step, refuse_unknown, whole_number
 
-__all__ = ["main"]
-
 #: The commands of this package, and what each does. The module `commands` has them, and loads what reads dumps.
 _COMMANDS = {
     "show": "print the records as a tree by module, with shapes and norms",

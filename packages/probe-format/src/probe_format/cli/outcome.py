@@ -7,8 +7,6 @@ from collections.abc import Callable
 from probe_format.errors import ProbeError
 from probe_format.terminal import tell
 
-__all__ = ["exit_code"]
-
 
 def exit_code(command: str, work: Callable[[], int], failed: int = 1) -> int:
     """Run a command and return its exit code: its own, or 130 after Ctrl-C.

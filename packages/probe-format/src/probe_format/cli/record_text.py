@@ -17,8 +17,6 @@ from probe_format.values import ValuePath, plain
 
 from .view import View
 
-__all__ = ["INDENT", "caller_line", "record_lines"]
-
 INDENT = "  "
 _WIDTH = 28
 _LONGEST = 200

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from probe_format.suggest import did_you_mean
 
-__all__ = ["add_rank", "add_step", "refuse_unknown", "whole_number"]
-
 
 def refuse_unknown(parser: argparse.ArgumentParser, words: Sequence[str], names: Iterable[str]) -> None:
     """End the process with code 2 where the first word should be a command and is none. names: of the commands."""

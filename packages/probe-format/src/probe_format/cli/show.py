@@ -10,8 +10,6 @@ from probe_format.read.dump import Rank
 from .record_text import INDENT, caller_line, record_lines
 from .view import View
 
-__all__ = ["heading", "summary", "tree"]
-
 _DEEPEST = 100
 
 

@@ -9,8 +9,6 @@ from attrs import frozen
 from probe_format.names import ModuleName, ParamsGradName, is_name, parse_name
 from probe_format.read.record import Record
 
-__all__ = ["View"]
-
 
 @frozen
 class View:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from probe_format.names import with_direction
 
-__all__ = ["closed", "missing"]
-
 
 def closed(construct: Mapping[str, str | None]) -> dict[str, str | None]:
     """Return the tree with every parent present, also modules without gradients of their own."""

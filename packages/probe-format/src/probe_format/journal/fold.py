@@ -29,8 +29,6 @@ from .pages import Pages
 from .places import Places, Reference, places_of
 from .value_paths import Room, blank, blank_slots, get, put
 
-__all__ = ["KEPT", "Fold"]
-
 Head = Mapping[str, Any]
 Values = Sequence[Reference]
 Row = Any

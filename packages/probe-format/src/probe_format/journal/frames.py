@@ -21,8 +21,6 @@ from probe_format.safe_files import FILE_MODE, Descriptor, Folder
 from .events import Event
 from .places import FRAME, Places
 
-__all__ = ["MAGIC", "MAX_FRAME", "Count", "JournalWriter"]
-
 MAGIC = b"PROBEJ2\n"
 MAX_FRAME = 1 << 30
 

@@ -12,8 +12,6 @@ from probe_format import jsonio
 from .places import Places, Reference
 from .value_paths import Room
 
-__all__ = ["HOLE", "Fillers", "hole", "lost"]
-
 #: What encloses a hole: JSON never holds this byte, as strings have it escaped.
 HOLE = b"\x1a"
 

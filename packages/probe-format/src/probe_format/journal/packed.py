@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from attrs import define, field
 
-__all__ = ["Packed", "Table"]
-
 Row = tuple[str, Any]
 
 #: Rows with more bytes hold values, of which whoever adds them bounds the number: they take long and gain little.

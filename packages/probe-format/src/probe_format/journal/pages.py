@@ -11,8 +11,6 @@ from probe_format import jsonio, layout
 
 from .holes import HOLE
 
-__all__ = ["Pages"]
-
 #: About so many bytes are joined at a time.
 _CHUNK = 1 << 20
 

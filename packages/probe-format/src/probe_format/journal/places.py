@@ -9,8 +9,6 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["FRAME", "Places", "Reference", "places_of"]
-
 #: What stands before each event: its length and its CRC-32.
 FRAME = struct.Struct("<II")
 #: A value itself, or its place: where its frame begins, and in the lowest bits the number of its line.

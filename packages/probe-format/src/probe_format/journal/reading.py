@@ -19,8 +19,6 @@ from .places import FRAME
 from .value_paths import Room
 from .version1 import MAGIC_1, Upgrade
 
-__all__ = ["JournalContents", "folded", "read_journal"]
-
 #: Limit on the empty slots that a journal may ask for, besides one for each of its bytes.
 _SLOTS = 1 << 22
 _MOST_TOLD = 10

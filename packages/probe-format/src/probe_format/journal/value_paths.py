@@ -9,8 +9,6 @@ from attrs import define
 
 from probe_format.excerpts import brief
 
-__all__ = ["Room", "blank", "blank_slots", "get", "put"]
-
 #: Writers nest arguments at most 24 levels deep, below a few levels of the record itself.
 _DEEPEST = 100
 

@@ -19,8 +19,6 @@ from . import events
 from .events import Event
 from .holes import hole
 
-__all__ = ["MAGIC_1", "Upgrade"]
-
 MAGIC_1 = b"PROBEJ1\n"
 
 Old = Mapping[str, Any]

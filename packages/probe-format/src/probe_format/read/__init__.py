@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from .dump import Dump, Rank, Record, Records, Step, Tensor, journal_fold, open
+from .dump import Dump, Rank, Step, journal_fold, open
 from .lost import Loss, Lost
 from .nonfinite import Origin, Suspect, origins, suspect_of, suspects
+from .record import Record, Records
+from .tensor import Tensor
 from .verify import STATES, Progress, State, Verdict, verify, verify_rank
 
 __all__ = [

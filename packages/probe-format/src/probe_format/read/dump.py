@@ -26,14 +26,11 @@ from probe_format.schema.stack import Stack, check_stack, parse_stack
 
 from . import find
 from .lost import Lost, lost_in
-from .record import Record, Records
-from .tensor import Tensor
+from .record import Records
 
 if TYPE_CHECKING:
     from probe_format.journal.fold import Fold
     from probe_format.journal.reading import JournalContents
-
-__all__ = ["Dump", "Rank", "Record", "Records", "Step", "Tensor", "journal_fold", "known_forms", "open"]
 
 _DOCUMENTS = (layout.DUMP, layout.DEBUG, layout.STACK, layout.CONSTRUCT, layout.REPORT)
 

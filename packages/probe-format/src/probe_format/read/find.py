@@ -15,8 +15,6 @@ from probe_format.errors import FormatError
 from probe_format.plain_files import read_file
 from probe_format.suggest import nearest
 
-__all__ = ["RankFolder", "find"]
-
 _BESIDE = (layout.STACK, layout.CONSTRUCT, layout.REPORT, layout.JOURNAL)
 
 

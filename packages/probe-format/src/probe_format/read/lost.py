@@ -14,8 +14,6 @@ from probe_format.schema.dump import Document
 from probe_format.schema.parts import Side, side_of
 from probe_format.schema.tensor_objects import is_tensor, others, path_text, tensors, why_lost
 
-__all__ = ["Loss", "Lost", "lost_in"]
-
 _TOLD = 3
 
 

@@ -17,8 +17,6 @@ from probe_format.schema.written import only_views, writes_into
 
 from .dump import Rank
 
-__all__ = ["Origin", "Suspect", "origins", "suspect_of", "suspects"]
-
 #: What a mask is made of. Where it comes with the inputs it is meant, as long as nothing but it follows.
 _MASK = frozenset(("-Inf",))
 _NONE: frozenset[str] = frozenset()

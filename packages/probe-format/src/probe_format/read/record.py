@@ -19,8 +19,6 @@ from .tensor import Tensor
 if TYPE_CHECKING:
     from .dump import Rank
 
-__all__ = ["Record", "Records"]
-
 
 @frozen(repr=False)
 class Records:

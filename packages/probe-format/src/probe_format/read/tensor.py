@@ -24,8 +24,6 @@ from probe_format.values import ValuePath
 if TYPE_CHECKING:
     from .record import Record
 
-__all__ = ["Statistic", "Tensor"]
-
 Statistic = float | int | bool | None
 #: What a path has, and no name of a file.
 _OUTSIDE = frozenset("/\\\0")

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from probe_format.tensors.pt_read import PtContent
     from probe_format.tensors.pt_tensor import PtTensor
 
-__all__ = ["TensorFiles"]
-
 #: Dtypes whose names are the same in numpy and in the frameworks, apart from upper case.
 _NUMPY = {
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

@@ -29,8 +29,6 @@ from .tensor import Tensor
 if TYPE_CHECKING:
     from probe_format.journal.reading import JournalContents
 
-__all__ = ["STATES", "Progress", "State", "Verdict", "verify", "verify_rank"]
-
 State = Literal["complete", "recovered", "empty", "torn", "damaged"]
 STATES: tuple[State, ...] = ("complete", "recovered", "empty", "torn", "damaged")
 Progress = Callable[[Rank, int, int], None]

@@ -14,8 +14,6 @@ from probe_format.names import Direction, ModuleName, ParamsGradName, is_name, p
 from .dump import parse_object
 from .tensor_objects import is_whole
 
-__all__ = ["Construct", "check_construct", "parse_construct"]
-
 _MICRO_STEPS = "megatron_micro_step_number"
 
 

@@ -16,8 +16,6 @@ from probe_format.plain_files import in_memory
 
 from .tensor_objects import check_foreign, check_values, readable
 
-__all__ = ["Document", "check_debug", "check_dump", "is_strict", "parse_dump", "parse_object"]
-
 _DATA = re.compile(rb'"data"[ \t]*:[ \t]*\{[ \t\r]*\n')
 _NAME = re.compile(rb'[ \t]*("(?:[^"\\\n]|\\[^\n])*")[ \t]*:[ \t]*')
 _KIND = re.compile(r"\.(?:(forward|backward)|((?:parameters|optimizer)_grad))(?:\.[0-9]+)?$")

@@ -9,8 +9,6 @@ from typing import Any
 from probe_format.excerpts import text
 from probe_format.jsonio import number
 
-__all__ = ["kinds_asked_for", "kinds_of", "non_finite"]
-
 _COUNTS = {"nan_count": "NaN", "posinf_count": "+Inf", "neginf_count": "-Inf"}
 _NONE: frozenset[str] = frozenset()
 

@@ -11,8 +11,6 @@ from probe_format.values import ValuePath, is_leaf
 
 from .tensor_objects import is_tensor, path_text, tensors, walk, why_lost
 
-__all__ = ["Parts", "Side", "Value", "parts_of", "side_of"]
-
 Side = Literal["in", "parameter", "out"]
 
 #: The part of a record -> the side of the call that it is on. The gradients of a call's outputs go into its backward.

@@ -14,8 +14,6 @@ from probe_format.excerpts import brief
 from .dump import parse_object
 from .tensor_objects import is_count
 
-__all__ = ["STATES", "Report", "check_report", "parse_report"]
-
 STATES = ("open", "complete", "recovered")
 _WHOLE = ("records", "tensors", "tensor_files")
 

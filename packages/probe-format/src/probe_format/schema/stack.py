@@ -11,8 +11,6 @@ from probe_format.excerpts import brief
 
 from .dump import parse_object
 
-__all__ = ["Stack", "check_stack", "parse_stack"]
-
 
 @frozen
 class Stack:

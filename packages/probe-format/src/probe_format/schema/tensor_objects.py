@@ -18,20 +18,6 @@ from probe_format.excerpts import brief
 from probe_format.jsonio import INFINITY, MINUS_INFINITY
 from probe_format.values import ValuePath, is_leaf
 
-__all__ = [
-    "check_foreign",
-    "check_values",
-    "is_count",
-    "is_tensor",
-    "is_whole",
-    "others",
-    "path_text",
-    "readable",
-    "tensors",
-    "walk",
-    "why_lost",
-]
-
 _NON_FINITE = ("NaN", INFINITY, MINUS_INFINITY, "Infinity", "-Infinity")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
 _BROKEN = ("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min")

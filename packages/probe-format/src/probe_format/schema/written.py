@@ -5,8 +5,6 @@ from __future__ import annotations
 from probe_format.errors import FormatError
 from probe_format.names import ApiName, parse_name
 
-__all__ = ["only_views", "writes_into"]
-
 
 def writes_into(name: str, slot: str) -> bool:
     """Return whether the function of a record writes into the tensor that it got: ``copy_``, ``x[0] = y``, ``out=``.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from .addresses import array_at, memory_at
 from .array_json import array_object, checksum_of, stored
 from .checksum import crc32, crc32_hex, file_crc32, xor_hex
-from .files import PT_DTYPES, byte_count, load_npy, load_pt, npy_bytes, npy_head, pt_bytes, write_parts
+from .files import byte_count, load_npy, load_pt, npy_bytes, npy_head, write_parts
 from .narrow_floats import narrow_name, widen
 from .npy_file import map_npy, npy_header
-from .pt_file import pt_frame
+from .pt_file import PT_DTYPES, pt_bytes, pt_frame
 from .stats import NO_STATS, Stats, blocks, distinct, repeated, stats_json, stats_of
 from .stats_fast import CHUNK, combine, numbers_at, numbers_in, quick, quick_stats
 

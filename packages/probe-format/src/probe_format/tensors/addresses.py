@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["array_at", "memory_at"]
-
 
 def memory_at(address: int, size: int) -> Any:
     """Return ``size`` bytes of memory as a writable buffer, which does not keep them alive."""

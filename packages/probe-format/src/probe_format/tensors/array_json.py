@@ -11,8 +11,6 @@ from .checksum import crc32_hex, xor_hex
 from .stats import NO_STATS, Stats, distinct, repeated, stats_json, stats_of
 from .stats_fast import CHUNK, combine, quick, quick_stats
 
-__all__ = ["array_object", "array_stats", "checksum_of", "stored"]
-
 Array = npt.NDArray[Any]
 
 _NATIVE = (np.dtype(np.float32), np.dtype(np.float64))

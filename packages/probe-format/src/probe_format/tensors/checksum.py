@@ -16,8 +16,6 @@ except ImportError:
 
 Buffer = bytes | memoryview
 
-__all__ = ["crc32", "crc32_hex", "file_crc32", "xor_hex"]
-
 _PIECE = 1 << 20
 
 #: zlib's CRC-32 of contiguous bytes; a second argument is the CRC-32 of the bytes before them.

@@ -21,18 +21,7 @@ from probe_format.safe_files import Folder, naming
 
 from .checksum import crc32
 from .npy_file import read_npy
-from .pt_file import PT_DTYPES, Buffer, pt_bytes
-
-__all__ = [
-    "PT_DTYPES",
-    "byte_count",
-    "load_npy",
-    "load_pt",
-    "npy_bytes",
-    "npy_head",
-    "pt_bytes",
-    "write_parts",
-]
+from .pt_file import Buffer
 
 
 def write_parts(path: Path | str, parts: Sequence[Buffer], folder: Folder | None = None) -> int:

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["bits_of", "narrow_name", "widen"]
-
 _NAMES = ("bfloat16", "float8e4m3fn", "float8e5m2", "hifloat8")
 
 

@@ -20,8 +20,6 @@ from probe_format.errors import DamagedError
 
 from .narrow_floats import widen
 
-__all__ = ["NpyHeader", "map_npy", "npy_header", "read_npy"]
-
 _MAGIC = b"\x93NUMPY"
 #: Bytes that a header may have; numpy has the same limit.
 _MOST = 10_000

@@ -18,8 +18,6 @@ from probe_format.errors import DamagedError
 from .checksum import crc32
 from .pt_file import END, ENTRY, LOCAL, LOCATOR, WIDE_END
 
-__all__ = ["Member", "read_archive"]
-
 _U16, _U32 = 0xFFFF, 0xFFFFFFFF
 _SIZES_LATER, _UTF8 = 0x8, 0x800
 #: A directory of a tensor has seven entries of some 70 bytes; one of a nested tensor a few more.

@@ -15,8 +15,6 @@ from probe_format.errors import FormatError
 
 from .checksum import crc32
 
-__all__ = ["PT_DTYPES", "STORAGES", "UNTYPED", "pt_bytes", "pt_frame"]
-
 Buffer = bytes | memoryview
 
 #: The parts of a zip: before each member, of each in the directory, and three at the end.

@@ -13,8 +13,6 @@ from attrs import frozen
 
 from probe_format.errors import DamagedError, FormatError
 
-__all__ = ["Call", "Name", "Stored", "walk"]
-
 _MOST_BYTES = 1 << 16
 
 

@@ -16,8 +16,6 @@ from .checksum import crc32
 from .pt_archive import Member, read_archive
 from .pt_tensor import PtTensor, tensors_of
 
-__all__ = ["PtContent", "read_pt"]
-
 _SMALL = 1 << 16
 _VERSIONS = range(1, 11)
 #: How a file begins that torch.save wrote before torch 1.6: its first pickle is this number.

@@ -12,8 +12,6 @@ from probe_format.errors import DamagedError, FormatError
 from .pt_file import STORAGES, UNTYPED
 from .pt_pickle import Call, Name, Stored, walk
 
-__all__ = ["PtTensor", "tensors_of"]
-
 _MOST_DIMENSIONS = 64
 _INT64 = 1 << 63
 

@@ -17,19 +17,6 @@ from attrs import evolve, frozen
 
 from probe_format.jsonio import finite
 
-__all__ = [
-    "BLOCK",
-    "NO_STATS",
-    "Numbers",
-    "Stats",
-    "blocks",
-    "distinct",
-    "numbers_of",
-    "repeated",
-    "stats_json",
-    "stats_of",
-]
-
 Number = float | int | bool
 #: The max, min, mean and norm of floats.
 Numbers = tuple[float, float, float, float]

@@ -24,8 +24,6 @@ try:
 except ImportError:
     numkong = None
 
-__all__ = ["CHUNK", "Part", "combine", "numbers_at", "numbers_in", "proven", "quick", "quick_stats", "widens"]
-
 # Elements: 512 KB of float32, inside the second-level cache of current CPUs.
 CHUNK = 1 << 17
 _ONES: dict[np.dtype[Any], npt.NDArray[Any]] = {

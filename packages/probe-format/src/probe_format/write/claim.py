@@ -14,8 +14,6 @@ from pathlib import Path
 from probe_format.layout import dump_path_of, find_steps, holds_data, rank_dir
 from probe_format.safe_files import Folder, make_folder
 
-__all__ = ["Claim", "in_use"]
-
 _lock = threading.Lock()
 _claims: weakref.WeakSet[Claim] = weakref.WeakSet()
 

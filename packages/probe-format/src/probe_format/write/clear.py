@@ -9,8 +9,6 @@ from pathlib import Path
 from probe_format.layout import CONSTRUCT, DEBUG, DUMP, ERRORS, JOURNAL, REPORT, STACK, TENSORS, dump_path_of
 from probe_format.safe_files import Folder
 
-__all__ = ["clear"]
-
 _OWN = {DUMP, STACK, CONSTRUCT, DEBUG, REPORT, JOURNAL, ERRORS}
 
 

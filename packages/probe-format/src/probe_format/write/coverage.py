@@ -10,8 +10,6 @@ from attrs import define, field
 
 from probe_format.journal.frames import Count
 
-__all__ = ["Coverage", "Tally"]
-
 _KINDS = ("seen", "recorded", "filtered", "unsupported", "failed", "left_out")
 
 

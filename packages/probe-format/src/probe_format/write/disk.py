@@ -11,8 +11,6 @@ from pathlib import Path
 from probe_format import layout
 from probe_format.safe_files import make_folder
 
-__all__ = ["check_writable", "explain", "reason", "remains"]
-
 
 def check_writable(path: Path, need: int = 1 << 20) -> str | None:
     """Return why nothing can be dumped below ``path``, and what to do; None when it can.

@@ -17,8 +17,6 @@ from probe_format.schema.tensor_objects import tensors
 
 from .summary import Summary
 
-__all__ = ["FORMAT_VERSION", "Documents", "documents_bytes", "now", "write_documents", "write_pages"]
-
 FORMAT_VERSION = "1.0"
 State = Literal["open", "complete", "recovered"]
 

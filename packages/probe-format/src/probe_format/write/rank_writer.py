@@ -18,8 +18,6 @@ from probe_format.safe_files import Folder
 
 from .documents import now, write_pages
 
-__all__ = ["Append", "RankWriter"]
-
 
 class Append(Protocol):
     """Write one event; when this returns, it survives the death of the process.

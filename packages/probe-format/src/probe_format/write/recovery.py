@@ -16,8 +16,6 @@ from probe_format.safe_files import Folder
 
 from .documents import write_pages
 
-__all__ = ["Recovery", "recover", "recover_rank"]
-
 
 @frozen
 class Recovery:

@@ -13,8 +13,6 @@ from probe_format.jsonio import number
 from probe_format.schema.finite import non_finite
 from probe_format.values import ValuePath
 
-__all__ = ["LARGEST", "Summary", "is_whole", "slot_of"]
-
 #: How many norms are kept.
 LARGEST = 5
 

@@ -1,3 +1,1 @@
 """Dump with Ascend's own dumper: write ACL's settings, switch torch_npu, and watch for one API call."""
-
-__all__: list[str] = []

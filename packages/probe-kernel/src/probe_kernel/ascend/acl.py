@@ -13,8 +13,6 @@ from probe_kernel.control.description import as_tuple, plain_path
 from probe_kernel.control.iteration_ranges import parse_iterations
 from probe_kernel.control.option_checks import check_types, one_of
 
-__all__ = ["ACL_STATISTICS", "AclDump", "AclModel", "acl_settings"]
-
 ACL_STATISTICS = ("Max", "Min", "Avg", "Nan", "Negative Inf", "Positive Inf", "L2norm")
 """What ``stats`` may name."""
 

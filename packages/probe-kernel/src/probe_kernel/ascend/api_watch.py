@@ -19,8 +19,6 @@ from probe_runtime.notice import notice
 from .npu import NpuDumper
 from .replay import Call, Kwargs, Replay, differentiable, replayed
 
-__all__ = ["ApiWatch", "parse_api"]
-
 
 def parse_api(text: Any, where: str) -> ApiName | Problem:
     """Parse the name of a call, ``Functional.linear.0.backward``; return it, or its problem."""

@@ -16,8 +16,6 @@ from probe_format.safe_files import make_folder, replace_file
 
 from .acl import AclDump, acl_settings
 
-__all__ = ["NpuDumper", "find_npu", "write_acl"]
-
 _NEEDED = ("init_dump", "set_dump", "finalize_dump", "synchronize")
 
 

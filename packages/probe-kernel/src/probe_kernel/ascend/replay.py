@@ -8,8 +8,6 @@ from typing import Any
 
 from attrs import frozen
 
-__all__ = ["Call", "Kwargs", "Replay", "differentiable", "replayed"]
-
 Call = Callable[..., Any]
 Kwargs = Mapping[str, Any]
 

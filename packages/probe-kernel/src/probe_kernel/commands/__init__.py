@@ -1,3 +1,1 @@
 """Implement the subcommands of ``probe kernel``."""
-
-__all__: list[str] = []

@@ -12,9 +12,8 @@ from probe_format.cli import add_rank, add_step
 from probe_format.errors import FormatError
 from probe_format.terminal import tell
 
-from probe_kernel.read.dump import Dump, Iteration, open
-
-__all__ = ["Command", "add_folder", "add_out", "add_part", "chosen", "report", "tried"]
+from probe_kernel.read.dump import Dump, open
+from probe_kernel.read.iteration import Iteration
 
 T = TypeVar("T")
 

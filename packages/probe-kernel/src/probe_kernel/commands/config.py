@@ -16,8 +16,6 @@ from probe_kernel.control.settings import document_of, settings_text
 
 from .command import Command
 
-__all__ = ["CONFIG"]
-
 _VARIABLE = "MINDSPORE_DUMP_CONFIG"
 
 

@@ -16,8 +16,6 @@ from probe_kernel.files.tensor_layouts import TARGETS
 
 from .command import Command, add_out, report
 
-__all__ = ["CONVERT"]
-
 
 def _convert_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=Path, help="a bin file, or a folder with some in it")

@@ -11,8 +11,6 @@ from probe_kernel.read.kernel import Kernel, TensorSlot
 from probe_kernel.read.statistics import NOT_FINITE, Value
 from probe_kernel.trace.find_line import Hit
 
-__all__ = ["hit_lines", "is_bad", "slot_line", "times"]
-
 
 def times(kernel: Kernel) -> str:
     return f"  (execution {kernel.count})" if kernel.count else ""

@@ -13,8 +13,6 @@ from probe_kernel.trace.find_line import find, parse_line
 from .command import Command, add_part, chosen, report, tried
 from .display import hit_lines, is_bad, slot_line, times
 
-__all__ = ["CHECK", "FIND", "SHOW"]
-
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
     add_part(parser)

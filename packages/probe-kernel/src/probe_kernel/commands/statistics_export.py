@@ -13,14 +13,13 @@ from probe_format.terminal import say
 from probe_kernel.export.export import export
 from probe_kernel.files.dtypes import find_dtype
 from probe_kernel.output_folder import folder_in
-from probe_kernel.read.dump import TensorSlot, open
+from probe_kernel.read.dump import open
+from probe_kernel.read.kernel import TensorSlot
 from probe_kernel.read.statistic_csv import STATISTIC
 from probe_kernel.read.statistic_line import Row, table_text
 from probe_kernel.read.statistics import NUMBERS, check_categories, numbers
 
 from .command import Command, add_folder, add_out, add_part, chosen, report, tried
-
-__all__ = ["EXPORT", "STATISTICS"]
 
 
 def _statistics_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,3 +1,1 @@
 """Control MindSpore's kernel dump: its description and checks, the control file, the run and its outcome."""
-
-__all__: list[str] = []

@@ -6,8 +6,6 @@ from attrs import evolve, frozen
 from probe_format.errors import ConfigError, Problem
 from probe_format.suggest import did_you_mean
 
-__all__ = ["BACKENDS", "Backend", "backend_named"]
-
 _BASE = ("dump_mode", "path", "net_name", "iteration", "input_output", "kernels", "support_device")
 _DATA = ("op_debug_mode", *_BASE[:4], "saved_data", *_BASE[4:], "statistic_category")
 _E2E = ("enable", "trans_flag")

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-__all__ = ["compiled_graphs"]
-
 # MindSpore 2.9 and later keep the state in the first; the second is then a copy, and may be older.
 _MODULES = ("mindspore.graph.api", "mindspore.common.api")
 

@@ -15,8 +15,6 @@ from .control_keys import REQUIRED, KeyReader
 from .description import KernelDump
 from .option_rules import check, notes_of
 
-__all__ = ["ControlFile", "load_settings"]
-
 #: Options of KernelDump -> the key of the file, where they differ.
 _NAMES = {
     "iterations": "iteration", "devices": "support_device", "inputs": "input_output", "outputs": "input_output",

@@ -9,8 +9,6 @@ from typing import Any
 
 from probe_format.errors import ConfigError, Problem
 
-__all__ = ["read_json"]
-
 _MOST_BYTES = 1 << 20
 
 

@@ -12,8 +12,6 @@ from probe_format.suggest import did_you_mean
 from .backends import BACKENDS, Backend
 from .description import KernelDump
 
-__all__ = ["REQUIRED", "KeyReader"]
-
 _COMMON, _E2E = "common_dump_settings", "e2e_dump_settings"
 #: Keys without which MindSpore refuses the file (measured, 2.10), and what to write.
 REQUIRED = {

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 import attrs
 
-__all__ = ["KernelDump", "as_tuple", "plain_path"]
-
 
 def as_tuple(value: Any) -> Any:
     """Return a list as a tuple, one string as a tuple of one, and anything else as it is, for the checks to refuse."""

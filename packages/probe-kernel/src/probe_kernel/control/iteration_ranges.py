@@ -9,8 +9,6 @@ from typing import Any
 from attrs import frozen
 from probe_format.errors import Problem
 
-__all__ = ["Iterations", "joined", "parse_iterations"]
-
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 _NEARLY = re.compile(r"(\d+)(?:-+>?|:|\.\.+|~|to|\u2013|\u2014)(\d+)", re.ASCII)
 _MOST = 2**32 - 1  # the dumpers count in 32 bits

@@ -9,8 +9,6 @@ from typing import Any, Literal
 from attrs import frozen
 from probe_format.errors import Problem
 
-__all__ = ["KernelPattern", "parse_kernel"]
-
 _PREFIX = "name-regex("
 # std::regex (ECMAScript) has lookahead and plain groups; the rest of Python's (?...) it refuses when compiling.
 _NOT_ECMASCRIPT = re.compile(r"\(\?(?![:=!])|[*+?}]\+")

@@ -18,8 +18,6 @@ from .compiled_graphs import compiled_graphs
 from .option_checks import Values
 from .outcome import DumpOutcome, inspect_dump
 
-__all__ = ["KernelRun", "current_rank"]
-
 
 @attrs.define(eq=False)
 class KernelRun:

@@ -17,8 +17,6 @@ from .description import KernelDump
 from .iteration_ranges import Iterations, parse_iterations
 from .kernel_patterns import KernelPattern, parse_kernel
 
-__all__ = ["STATISTICS", "Values", "check_types", "check_values", "one_of"]
-
 STATISTICS = (*(name for name in CATEGORIES if name != "sha1"), "hash")
 """The thirteen statistics. hash may also be written ``hash:md5`` or ``hash:sha1`` (since MindSpore 2.7.1)."""
 _WRITTEN = (*STATISTICS, "hash:md5", "hash:sha1")

@@ -12,8 +12,6 @@ from .backends import Backend
 from .description import KernelDump
 from .option_checks import Values, check_values
 
-__all__ = ["NOTES", "RULES", "Rule", "check", "kinds_of_kernels", "notes_of", "unknown_options"]
-
 
 @frozen
 class Rule:

@@ -19,8 +19,6 @@ from probe_kernel.read.statistic_csv import STATISTIC, read_table
 from .iteration_ranges import joined
 from .kernel_patterns import KernelPattern
 
-__all__ = ["DumpOutcome", "NeverRan", "inspect_dump"]
-
 
 @frozen
 class NeverRan:

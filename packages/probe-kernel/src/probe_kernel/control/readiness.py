@@ -22,8 +22,6 @@ from .mindspore_run import current_rank
 from .option_checks import Values
 from .option_rules import check
 
-__all__ = ["find_backend", "ready"]
-
 
 def find_backend() -> str:
     """Return the backend of the current context: by the device, and on Ascend by the jit_level (default O0/O1)."""

@@ -17,8 +17,6 @@ from .description import KernelDump
 from .option_checks import Values
 from .option_rules import check, notes_of
 
-__all__ = ["document_of", "settings", "settings_text", "write_settings"]
-
 
 def settings(dump: KernelDump, backend: str, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the control file as a mapping, keys in the order of the documents.

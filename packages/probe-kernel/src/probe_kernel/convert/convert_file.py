@@ -24,8 +24,6 @@ from probe_kernel.read.listing import NO_TRUE_NAME, list_files, read_mapping
 from .destination import Destination
 from .reordered import LARGE, Reordered
 
-__all__ = ["TYPES", "Conversion", "ConvertOutcome", "bin_files", "convert_file"]
-
 Array = npt.NDArray[Any]
 Type = Literal["npy", "bin", "pt", "msnpy"]
 TYPES: tuple[Type, ...] = ("npy", "bin", "pt", "msnpy")

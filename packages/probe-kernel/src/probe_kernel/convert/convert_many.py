@@ -14,8 +14,6 @@ from probe_kernel.output_folder import folder_in
 from .convert_file import Conversion, ConvertOutcome, convert_file
 from .destination import Destination
 
-__all__ = ["convert_all"]
-
 # Each worker holds a tensor and up to two copies of it, so their number bounds the memory.
 _MOST_WORKERS = 8
 

@@ -17,8 +17,6 @@ from probe_kernel.read.find import MAPPING
 
 from .reordered import Reordered
 
-__all__ = ["Destination", "short_name"]
-
 _LONGEST = 254  # msaccucmp renames from 255 bytes on
 
 

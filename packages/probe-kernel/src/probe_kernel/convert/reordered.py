@@ -19,8 +19,6 @@ from attrs import frozen
 from probe_format.errors import DamagedError
 from probe_format.safe_files import FILE_MODE
 
-__all__ = ["LARGE", "Reordered"]
-
 #: Size in bytes from which a copy of the whole costs more than writing piece by piece.
 LARGE = 8 << 20
 #: Pieces stay in the cache of a core: they are put in order there, and written from there.

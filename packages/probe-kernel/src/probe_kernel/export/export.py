@@ -15,14 +15,13 @@ from probe_format.write import FORMAT_VERSION, Coverage, Documents, write_docume
 
 from probe_kernel.graph.model import Operator
 from probe_kernel.output_folder import folder_in
-from probe_kernel.read.dump import Dump, Iteration, Rank
+from probe_kernel.read.dump import Dump, Rank
+from probe_kernel.read.iteration import Iteration
 from probe_kernel.read.kernel import Kernel, TensorSlot
 from probe_kernel.trace.cell_scopes import cells_of, stack_of
 from probe_kernel.trace.match import match
 
 from .tensor_json import head_json, tensor_json
-
-__all__ = ["Exported", "export"]
 
 _MOST_GAPS = 1024
 

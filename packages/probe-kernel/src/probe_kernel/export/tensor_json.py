@@ -17,8 +17,6 @@ from probe_kernel.read.kernel import TensorSlot
 from probe_kernel.read.statistic_line import Row
 from probe_kernel.read.statistics import NOT_FINITE
 
-__all__ = ["head_json", "tensor_json"]
-
 
 def tensor_json(slot: TensorSlot, framework: str, file: Path | None) -> dict[str, Any]:
     """Return the tensor object; without values it has the numbers of statistic.csv.

@@ -18,8 +18,6 @@ from probe_format.errors import DamagedError, FormatError
 from .dtypes import decode, find_dtype, lies_as_it_is
 from .dump_data import Parts, Tensor, parse_dump_data
 
-__all__ = ["BinFile", "Section", "mapped", "open_bin"]
-
 Array = npt.NDArray[Any]
 _MOST_HEADER = 64 << 20
 _NANO = 0x5A5A5A5A

@@ -14,8 +14,6 @@ from probe_format.errors import DamagedError, FormatError
 from probe_format.suggest import did_you_mean
 from probe_format.tensors import widen
 
-__all__ = ["Dtype", "decode", "dtype_of", "find_dtype", "is_numeric", "lies_as_it_is"]
-
 Array = npt.NDArray[Any]
 
 

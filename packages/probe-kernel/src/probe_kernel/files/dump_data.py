@@ -10,8 +10,6 @@ from probe_format.errors import DamagedError
 
 from .protobuf_wire import Value, fields, integers, signed, text
 
-__all__ = ["FORMATS", "Parts", "Tensor", "parse_dump_data"]
-
 _MOST_DIMENSIONS = 64
 _MOST_TENSORS = 1 << 16
 

@@ -12,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from probe_format.errors import DamagedError, FormatError
 
-__all__ = ["is_opdebug", "opdebug_json"]
-
 Raw = npt.NDArray[np.uint8]
 _OLD_SIZE = 2048
 _NEW = 0x5A5A5A5A

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from probe_format.errors import DamagedError
 
-__all__ = ["Value", "fields", "integers", "signed", "text"]
-
 Value = int | memoryview
 _MOST_FIELDS = 1 << 20  # far beyond any header: millions of tiny ones would take minutes
 _VARINT, _BYTES = 0, 2

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from probe_format.errors import FormatError
 from probe_format.suggest import did_you_mean
 
-__all__ = ["TARGETS", "convert", "in_order"]
-
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 #: The layouts that can be converted to.

@@ -13,8 +13,6 @@ from probe_format.errors import FormatError
 from .ir_types import Sides, pieces, sides_of
 from .model import Frame, Graph, Operator
 
-__all__ = ["parse_ir", "read_ir"]
-
 _HEAD = re.compile(r"\s*(?P<ref>%\S*?)(?:\((?P<name>[^=]*)\))? = (?P<op>[^(]+)\(")
 _RETURN = re.compile(r"\s*[Rr]eturn\(")
 _SUBGRAPH = re.compile(r"\s*subgraph\b(?! attr| instance)")

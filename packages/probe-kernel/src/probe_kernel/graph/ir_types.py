@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from .model import Type
 
-__all__ = ["Sides", "pieces", "sides_of"]
-
 Sides = tuple[tuple[Type, ...], tuple[Type, ...]]
 
 _DEVICE = re.compile(r"<(?P<dtype>\w+?)x(?P<format>[A-Za-z]\w*)\[const vector\][\[{](?P<shape>[^\]}]*)[\]}]")

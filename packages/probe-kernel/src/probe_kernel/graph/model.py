@@ -7,8 +7,6 @@ from functools import cached_property
 
 from attrs import frozen
 
-__all__ = ["Frame", "Graph", "Operator", "Type", "path_parts"]
-
 _BLOCK = re.compile(
     r"\s*(?:@|async\s|(?:def|class|if|elif|else|for|while|with|try|except|finally|match|case)\b)"
 )

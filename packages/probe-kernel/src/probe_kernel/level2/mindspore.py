@@ -18,8 +18,6 @@ from probe_kernel.mindspore import dump
 
 from .problems import common_problems
 
-__all__ = ["MindSporeKernels", "description_of", "mindspore_notes", "mindspore_problems"]
-
 
 def description_of(config: Config, backend: str) -> KernelDump:
     """Return the kernel dump that a configuration describes, without rank: the session starts on wanted ranks only.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from probe_format.errors import Problem
 from probe_runtime.config import Config
 
-__all__ = ["common_problems"]
-
 
 def common_problems(config: Config) -> list[Problem]:
     """Return the keys that have no meaning at level L2, whatever the framework."""

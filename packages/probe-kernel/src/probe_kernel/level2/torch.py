@@ -16,8 +16,6 @@ from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
 
 from .problems import common_problems
 
-__all__ = ["TorchKernels", "torch_notes", "torch_problems"]
-
 
 def torch_problems(config: Config) -> list[Problem]:
     """Return every problem of this configuration at level L2 of PyTorch, but not whether torch_npu is installed."""

@@ -17,11 +17,8 @@ from probe_kernel.graph.model import Graph
 
 from . import find
 from .execution_order import find_graph_files, read_history, read_order
-from .find import KernelFolder, Layout
+from .find import KernelFolder
 from .iteration import Iteration
-from .kernel import Kernel, TensorSlot
-
-__all__ = ["Dump", "Iteration", "Kernel", "KernelFolder", "Layout", "LazyGraph", "Rank", "TensorSlot", "open"]
 
 
 def open(path: str | Path) -> Dump:

@@ -8,8 +8,6 @@ from pathlib import Path
 from probe_format.errors import FormatError
 from probe_format.plain_files import read_file
 
-__all__ = ["find_graph_files", "read_history", "read_order"]
-
 _HEADER = "NodeExecutionOrder-FullNameWithScope"
 _NUMBER = re.compile(r"_graph_(\d+)\.")
 

@@ -9,8 +9,6 @@ from typing import Any, Literal
 from attrs import frozen
 from probe_format.errors import FormatError
 
-__all__ = ["MOST_SLOTS", "FileName", "Kind", "flat", "is_file_name", "parse_file_name", "without_number"]
-
 Kind = Literal["npy", "raw", "bin", "pt", "part", "overflow", "args", "csv"]
 """The kind of a file.
 

@@ -15,8 +15,6 @@ from probe_format.suggest import nearest
 from .file_name import is_file_name
 from .statistic_csv import STATISTIC
 
-__all__ = ["MAPPING", "KernelFolder", "Layout", "find", "is_auxiliary", "is_beside", "walk"]
-
 Layout = Literal["mindspore", "constants", "msprobe", "torch", "o2", "ge", "async", "acl", "folder"]
 """The form of a tree of folders: one of `_FORMS`, or ``folder``, files with nothing above."""
 

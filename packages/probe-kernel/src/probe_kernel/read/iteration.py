@@ -20,8 +20,6 @@ from .overflow import Overflow, is_overflow, read_overflow
 from .statistic_csv import STATISTIC, Table, read_table
 from .statistic_line import Row
 
-__all__ = ["Iteration"]
-
 Ident = tuple[str, int]
 """input or output, and which."""
 _NOTHING: Mapping[Ident, TensorSlot] = {}

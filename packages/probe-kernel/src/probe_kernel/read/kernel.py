@@ -19,8 +19,6 @@ from .loaders import Part
 from .statistic_line import Row
 from .statistics import Value, numbers
 
-__all__ = ["Kernel", "KernelId", "TensorSlot"]
-
 
 @frozen
 class KernelId:

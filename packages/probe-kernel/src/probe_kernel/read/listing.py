@@ -13,8 +13,6 @@ from .file_name import FileName, is_file_name, parse_file_name
 from .find import MAPPING, is_auxiliary
 from .statistic_csv import STATISTIC
 
-__all__ = ["NO_TRUE_NAME", "Listing", "TrueNames", "list_files", "read_mapping"]
-
 NO_TRUE_NAME = "its true name in mapping.csv is not a file name"
 
 #: The names that replace too long ones: the dumpers use digits, msaccucmp a hash.

@@ -22,8 +22,6 @@ from probe_kernel.files.dtypes import decode, dtype_of
 
 from .file_name import FileName, Kind
 
-__all__ = ["READERS", "Part", "Reader", "contents"]
-
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...] | None
 

@@ -16,8 +16,6 @@ from probe_kernel.files.opdebug import is_opdebug, opdebug_json
 
 from .file_name import FileName
 
-__all__ = ["Overflow", "is_overflow", "read_overflow"]
-
 #: Limit in bytes: a record has about two thousand, so a far longer file is a tensor and need not be read.
 _MOST = 1 << 16
 

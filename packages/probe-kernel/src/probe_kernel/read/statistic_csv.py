@@ -12,8 +12,6 @@ from attrs import define, field, frozen
 from .file_name import FileName
 from .statistic_line import NEEDED, Row, columns_of, row_of
 
-__all__ = ["STATISTIC", "Table", "read_table"]
-
 STATISTIC = "statistic.csv"
 _MOST_PROBLEMS = 1000
 _LONGEST_LINE = 1 << 20

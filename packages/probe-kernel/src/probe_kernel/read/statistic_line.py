@@ -12,8 +12,6 @@ from attrs import field, frozen
 from .file_name import MOST_SLOTS, FileName
 from .statistics import CATEGORIES, Value
 
-__all__ = ["NEEDED", "Row", "columns_of", "row_of", "table_text"]
-
 _DIGITS = re.compile(r"[0-9]{1,30}")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}")
 _FLOAT = re.compile(

@@ -15,8 +15,6 @@ from probe_format.tensors import blocks, stats_of
 
 from probe_kernel.files.dtypes import is_numeric
 
-__all__ = ["CATEGORIES", "NOT_FINITE", "NUMBERS", "Value", "check_categories", "numbers"]
-
 Value = float | int | str | None
 
 #: The name of a statistic in the configuration (statistic_category) -> its column.

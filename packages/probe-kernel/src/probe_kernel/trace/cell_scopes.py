@@ -9,8 +9,6 @@ from probe_format.names import Direction, ModuleName
 
 from probe_kernel.graph.model import Operator
 
-__all__ = ["cells_of", "stack_of"]
-
 _DEF = re.compile(r"\s*(?:async\s+)?def\s+(\w+)")
 
 

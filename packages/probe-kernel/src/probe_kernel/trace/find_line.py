@@ -17,8 +17,6 @@ from probe_kernel.read.kernel import Kernel
 
 from .match import How, match, stem
 
-__all__ = ["Hit", "Line", "find", "parse_line"]
-
 _LINE = re.compile(r"(?P<file>.+?):(?P<line>[1-9][0-9]{0,8})")
 
 

@@ -19,8 +19,6 @@ from probe_kernel.graph.model import Operator, Type
 from probe_kernel.read.file_name import flat, without_number
 from probe_kernel.read.kernel import Kernel
 
-__all__ = ["How", "Match", "agrees", "match", "stem"]
-
 How = Literal["name", "last part", "order"]
 """What the files were matched by.
 

@@ -1,3 +1,1 @@
 """Record Cells and gradients inside compiled graphs (GRAPH_MODE and `mindspore.jit`)."""
-
-__all__: list[str] = []

@@ -18,8 +18,6 @@ from probe_mindspore.tensors.tensor_view import TensorView, views_in
 from .host_callback import Message
 from .value_layouts import DYNAMIC
 
-__all__ = ["GraphCalls"]
-
 PathTensors = Sequence[tuple[ValuePath, Any]]
 _numbers = itertools.count(1)
 _PARAMETER = (

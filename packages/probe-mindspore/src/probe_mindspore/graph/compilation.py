@@ -28,8 +28,6 @@ from probe_mindspore.patching.compile_hook import API, compilation_replaced
 from . import compile_cache
 from .search import BranchError, Extent, Search, SearchResult, UntappableError
 
-__all__ = ["TappedCompilations"]
-
 Region = Callable[[Extent], AbstractContextManager[Any]]
 
 #: Why some graphs have no taps although they compile with them: they would fail when they run (2.7.0 and 2.10.0).

@@ -13,8 +13,6 @@ from typing import Any
 import mindspore
 from mindspore._c_expression import MSContext, ms_ctx_param
 
-__all__ = ["is_on", "off"]
-
 _VARIABLE = "MS_COMPILER_CACHE_ENABLE"
 
 

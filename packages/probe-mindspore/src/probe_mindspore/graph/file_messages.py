@@ -21,8 +21,6 @@ from . import host_callback
 from .flatten import at_compile_time, flatten
 from .host_callback import FIRST, Callback, deliver, register
 
-__all__ = ["CallCounter", "FileCall", "Spool"]
-
 _ONE = Tensor(np.ones(1, np.int32))
 _KNOWN, _LATE = "of", "late"
 

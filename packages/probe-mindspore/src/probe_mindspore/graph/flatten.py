@@ -16,8 +16,6 @@ from mindspore.ops.primitive import constexpr
 
 from .value_layouts import ConstantLayout, LeafLayout, NestLayout, UnknownValue, number_of
 
-__all__ = ["at_compile_time", "flatten", "is_fixed", "is_watched", "meta", "parted"]
-
 #: Makes a function one that the compiler calls with constants, instead of reading it.
 at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(check=False)
 

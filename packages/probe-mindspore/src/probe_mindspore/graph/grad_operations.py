@@ -20,8 +20,6 @@ from .host_callback import FIRST
 from .known_parameters import KnownParameters
 from .routes import Route
 
-__all__ = ["watched_grads"]
-
 Operation = Callable[..., Any]
 _NAME = "probed"  # name of an operation in Probe's code, which is not replaced
 

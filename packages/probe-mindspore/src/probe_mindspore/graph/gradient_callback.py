@@ -13,8 +13,6 @@ from probe_mindspore.hooks import autograd
 from .flatten import at_compile_time
 from .host_callback import Callback, HostCall
 
-__all__ = ["GradientCall"]
-
 
 @at_compile_time
 def _in_pynative_gradient() -> bool:

@@ -27,8 +27,6 @@ from probe_runtime.notice import log_once
 from .flatten import at_compile_time, flatten, meta
 from .value_layouts import rebuild
 
-__all__ = ["FIRST", "Callback", "HostCall", "Message", "deliver", "on_fault", "register"]
-
 _MOST = 64
 
 

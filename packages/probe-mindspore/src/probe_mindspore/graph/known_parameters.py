@@ -8,8 +8,6 @@ from typing import Any
 from attrs import define, field
 from mindspore import Parameter, nn
 
-__all__ = ["KnownParameters"]
-
 
 @define(eq=False)
 class KnownParameters:

@@ -13,9 +13,6 @@ from .file_messages import CallCounter, FileCall, Spool
 from .gradient_callback import GradientCall
 from .host_callback import Callback, HostCall, Message, on_fault
 
-__all__ = ["Route", "by_callbacks", "by_files", "listen", "route_for"]
-
-
 #: Whose methods get the messages of taps, by the names of a `Route`; the last one listens.
 _listener: list[Any] = []
 

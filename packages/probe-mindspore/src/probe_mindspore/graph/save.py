@@ -29,8 +29,6 @@ from .flatten import at_compile_time
 from .gradient_callback import GradientCall
 from .host_callback import FIRST, HostCall, Message
 
-__all__ = ["save", "save_grad", "step"]
-
 #: The path that makes the device's operator count a step.
 _NEXT_STEP = "<tensordump-update-step>"
 

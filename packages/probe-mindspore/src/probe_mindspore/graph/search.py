@@ -10,8 +10,6 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-__all__ = ["BranchError", "Extent", "Search", "SearchResult", "UntappableError"]
-
 Cells = frozenset[int]
 _TRIES = 7
 _PATIENCE = 600.0  # seconds after which no further attempt begins

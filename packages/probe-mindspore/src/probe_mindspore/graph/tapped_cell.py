@@ -13,9 +13,6 @@ from .flatten import at_compile_time, is_fixed, is_watched, parted
 from .host_callback import FIRST
 from .routes import Route
 
-__all__ = ["compiled", "is_hooked", "tapped"]
-
-
 Construct = Callable[..., Any]
 #: Ids of the Cells whose taps the compiler has read, the latest last.
 compiled: dict[int, None] = {}

@@ -29,8 +29,6 @@ from .routes import Route, by_callbacks, listen
 from .search import BranchError, Extent, SearchResult, UntappableError
 from .tapped_cell import is_hooked, tapped
 
-__all__ = ["BYTECODE", "NO_FILES", "GraphTaps", "graph_mode"]
-
 #: Why Cells under @jit(capture_mode="bytecode") have no records of their own.
 BYTECODE = (
     "captured from bytecode: any tap there changes the order in which MindSpore adds gradients up, and so their bits "

@@ -20,8 +20,6 @@ from probe_format.tensors import narrow_name
 from probe_mindspore.tensors.forms import BITS
 from probe_mindspore.tensors.tensor_view import TensorView
 
-__all__ = ["DYNAMIC", "ConstantLayout", "LeafLayout", "NestLayout", "UnknownValue", "number_of", "rebuild"]
-
 #: Why a tensor with a dynamic shape has no numbers.
 DYNAMIC = (
     "its shape is only known when the graph runs, and MindSpore's host callbacks take fixed shapes; "

@@ -1,3 +1,1 @@
 """Watch MindSpore's Cells (L0), PyNative autograd and collectives with hooks."""
-
-__all__: list[str] = []

@@ -15,27 +15,6 @@ from attrs import define, field
 from mindspore._c_expression import typing
 from mindspore.common.api import _pynative_executor
 
-__all__ = [
-    "GRAPH",
-    "LEAF",
-    "Handle",
-    "NodeHooks",
-    "abandon",
-    "add",
-    "backward_pass",
-    "grad_enabled",
-    "grad_flag",
-    "hook_node",
-    "hook_tensor",
-    "is_differentiable",
-    "is_graph",
-    "key",
-    "recording",
-    "sequence",
-    "takes_gradient",
-    "wait",
-]
-
 _Tensor: Any = mindspore._c_expression.TensorPy
 _Node: Any = getattr(mindspore._c_expression, "BackwardNodePy", None)
 _executor: Any = getattr(_pynative_executor, "_executor", _pynative_executor)  # without the layer in Python

@@ -10,8 +10,6 @@ from mindspore.communication import comm_func
 from probe_runtime.collect import PendingWork
 from probe_runtime.patching import Function, Held, place, replaced
 
-__all__ = ["HANDLES", "PREFIXES", "RECEIVES", "results", "watched_waits"]
-
 _MINT = "MintDistributed."
 PREFIXES = (_MINT, "Distributed.")
 

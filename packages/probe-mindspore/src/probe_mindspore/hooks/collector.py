@@ -16,8 +16,6 @@ from probe_mindspore.module_kind import ModuleKind
 from . import autograd, gradients
 from .collectives import HANDLES, PREFIXES, RECEIVES, results
 
-__all__ = ["collector_for"]
-
 
 def collector_for(
     plan: Plan,
@@ -35,7 +33,7 @@ def collector_for(
 
 def _flows(outputs: Sequence[tuple[ValuePath, Any]]) -> bool:
     for _, t in outputs:  # noqa: SIM110 - any() costs more calls
-        if gradients.takes_gradient(t):
+        if autograd.takes_gradient(t):
             return True
     return False
 

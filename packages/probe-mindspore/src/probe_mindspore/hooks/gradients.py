@@ -30,19 +30,6 @@ from .autograd import Handle, recording, takes_gradient
 from .input_edges import InputEdges
 from .nodes import TOO_FEW, HookedNode, InputGradients, add_consumers, split_shares
 
-__all__ = [
-    "OWN",
-    "WHY_NOT_OWN",
-    "WHY_NO_BEGINNING",
-    "InputEdges",
-    "attach",
-    "begins",
-    "enter",
-    "recording",
-    "takes_gradient",
-    "watch",
-]
-
 #: Whether the gradient given for an input is the call's own contribution, not that of all the tensor's users.
 OWN = autograd.GRAPH
 WHY_NOT_OWN = (

@@ -10,8 +10,6 @@ from probe_format.values import ValuePath
 
 from . import autograd, tensor_hooks
 
-__all__ = ["InputEdges"]
-
 
 @define
 class InputEdges:

@@ -20,8 +20,6 @@ from probe_mindspore.module_kind import CELLS, ModuleKind, late_torch
 
 from .gradients import OWN, WHY_NO_BEGINNING, begins
 
-__all__ = ["CellTable", "has_read_graphs", "is_bytecode", "is_jitted", "is_read", "models_in", "patched_call"]
-
 Model = Any  # a Cell, or a list or tuple of them
 #: called with (entry, cell, args, kwargs, the original __call__)
 OnCall = Callable[[TrackedModule, Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
@@ -99,19 +97,19 @@ class CellTable:
         for path, cell in module_kind.walk(model):
             if not path:
                 self._report_own_parameters(model, prefix)
-                if is_jitted(cell):
+                if _is_jitted(cell):
                     self.compiled[prefix.rstrip(".")] = cell
-                    all_read = is_read(cell)
+                    all_read = _is_read(cell)
                 continue
             if isinstance(cell, module_kind.optimizers) and not _below(path, outside):
                 outside.append(path)
                 self.not_seen[f"{prefix}{path}"] = "an optimizer is no part of the model"
             if _below(path, outside):
                 continue
-            if is_jitted(cell):
+            if _is_jitted(cell):
                 self.compiled.setdefault(f"{prefix}{path}", cell)
             within = all_read or _below(path, inside)
-            outermost = not within and is_jitted(cell) and is_read(cell)
+            outermost = not within and _is_jitted(cell) and _is_read(cell)
             if outermost:
                 inside.append(path)
             if self.part == "graph" and not (within or outermost):
@@ -169,7 +167,7 @@ class CellTable:
             self.traced.update(id(one) for _, one in self.module_kind.walk(cell))
 
 
-def is_jitted(cell: Any) -> bool:
+def _is_jitted(cell: Any) -> bool:
     """Return whether calling this Cell runs a graph compiled by `mindspore.jit`."""
     construct = getattr(cell, "construct", None)
     return bool(getattr(construct, "__wrapped_by_jit__", False))
@@ -180,7 +178,7 @@ def is_bytecode(cell: Any) -> bool:
     return "pijit" in _decorated_in(cell)
 
 
-def is_read(cell: Any) -> bool:
+def _is_read(cell: Any) -> bool:
     """Return whether a jitted Cell is compiled from its source (capture_mode "ast"), which allows taps inside it."""
     file = _decorated_in(cell)
     return "pijit" not in file and "trace" not in file
@@ -203,7 +201,7 @@ def has_read_graphs(model: Model, module_kind: ModuleKind) -> bool:
         for path, cell in module_kind.walk(one) if isinstance(one, module_kind.module_class) else ():
             if isinstance(cell, module_kind.optimizers):
                 outside.append(path)
-            elif not _below(path, outside) and is_jitted(cell) and is_read(cell):
+            elif not _below(path, outside) and _is_jitted(cell) and _is_read(cell):
                 return True
     return False
 

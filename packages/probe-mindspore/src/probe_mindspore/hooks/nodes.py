@@ -12,8 +12,6 @@ from probe_format.values import ValuePath
 from . import autograd
 from .input_edges import InputEdges
 
-__all__ = ["TOO_FEW", "HookedNode", "InputGradients", "add_consumers", "split_shares"]
-
 _MAX_NODES = 200_000
 TOO_FEW = "fewer gradients came for the inputs of a graph than it has, and nothing says of which they are"
 

@@ -18,8 +18,6 @@ from . import gradients
 from .autograd import Handle
 from .modules import CellTable
 
-__all__ = ["ParameterGradients", "ParameterHooks"]
-
 #: Puts a hook on, and returns what removes it; None where the parameter takes no gradient.
 Put = Callable[[], Handle | None]
 

@@ -18,8 +18,6 @@ from probe_runtime.collect import untold
 from . import autograd
 from .autograd import Handle
 
-__all__ = ["InputHooks", "attach", "enter"]
-
 Tensor = Any
 #: As `probe_runtime.collect.Emit`, without what waits.
 Emit = Callable[[int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath], Any]], bool], None]

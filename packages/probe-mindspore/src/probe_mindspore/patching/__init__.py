@@ -1,3 +1,1 @@
 """Replace the functions of MindSpore that are recorded (L1) with wrappers."""
-
-__all__: list[str] = []

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
-from probe_runtime.patching import RISK_LEVELS, Apis, api_list, resolve_owner
-
-__all__ = ["MINDTORCH", "RISK_LEVELS", "SECTIONS", "Api", "Apis", "load_apis", "resolve_owner"]
+from probe_runtime.patching import Apis, api_list
 
 # section of apis.yaml -> (prefix of the labels, dotted paths of the objects that carry the names).
 SECTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {

@@ -9,11 +9,9 @@ from types import CodeType
 from typing import Any
 
 from attrs import define
-from probe_runtime.patching import Function, Place, place, suspended
+from probe_runtime.patching import Function, Label, Place, place, suspended
 
-from .wrappers import Label, handed, switch
-
-__all__ = ["bytecode_places"]
+from .wrappers import handed, switch
 
 
 class _EnteredContexts(threading.local):

@@ -9,8 +9,6 @@ from types import FrameType
 
 import mindspore
 
-__all__ = ["DatasetThread", "belongs_to_model", "dataset_thread", "verdicts"]
-
 _MINDSPORE = os.path.dirname(mindspore.__file__) + os.sep
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _DATASET = os.path.join(_MINDSPORE, "dataset") + os.sep

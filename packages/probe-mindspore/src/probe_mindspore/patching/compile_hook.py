@@ -15,8 +15,6 @@ import mindspore
 from probe_runtime.collect import sheltered
 from probe_runtime.patching import Function, Held, Nested, place, replaced
 
-__all__ = ["API", "around_compilation", "compilation_replaced", "first_of", "resolved_names"]
-
 
 def first_of(*paths: str) -> Any:
     """Return the first of these that this MindSpore has: a module, or ``module:name``. None where it has none."""

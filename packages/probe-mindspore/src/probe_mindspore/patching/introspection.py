@@ -8,8 +8,6 @@ from probe_runtime.patching import Function, Place, attributes_of, quiet, suspen
 
 from .wrappers import switch
 
-__all__ = ["guards"]
-
 # They rewrite a Cell's source and look names up in it, so they run with the originals. For compilation the jit guard
 # does the same.
 _SUSPENDED = (

@@ -9,14 +9,12 @@ from typing import Any
 
 from mindspore import nn
 from probe_runtime.collect import sheltered
-from probe_runtime.patching import Function, Patches, Place, place, replaced, without_ours
+from probe_runtime.patching import Function, Label, Patches, Place, place, replaced, without_ours
 
 from .bytecode_jit import bytecode_places
 from .compile_hook import API, around_compilation, first_of, resolved_names
 from .traced_jit import trace_places
-from .wrappers import Label, handed
-
-__all__ = ["jit_guard", "jit_places"]
+from .wrappers import handed
 
 _BYTECODE = first_of(
     "mindspore.graph._utils.pijit_context:PIJitCaptureContext",

@@ -8,15 +8,13 @@ from functools import partial
 from typing import Any
 
 from mindspore._c_expression import TensorPy
-from probe_runtime.patching import Listed, Place, go_down, is_function, name_of, resolve_owner
+from probe_runtime.patching import Apis, Label, Listed, Place, go_down, is_function, name_of, resolve_owner
 
 from probe_mindspore.module_kind import source_of_torch
 
-from .apis import Api, Apis
+from .apis import Api
 from .primitives import public_primitives
-from .wrappers import Label, wrap
-
-__all__ = ["listed"]
+from .wrappers import wrap
 
 # Other modules with the same function objects as mindspore.ops, which old code imports as F. MindSpore's layers use
 # them all the time, which msprobe does not record: only the user's own calls are.

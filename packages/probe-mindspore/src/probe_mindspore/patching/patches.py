@@ -6,19 +6,16 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from probe_runtime.patching import NEVER_SCANNED, Label, Place, Prepared, Scan, Tap, name_of, patches
+from probe_runtime.patching import NEVER_SCANNED, Apis, Place, Prepared, Scan, Tap, name_of, patches
 
 from probe_mindspore.module_kind import behind
 
-from .apis import Apis
 from .introspection import guards
 from .jit_guard import jit_places
 from .lookup import listed
 from .primitives import modules_of, places_in, public_primitives
 from .regions import regions
 from .wrappers import switch, wrap
-
-__all__ = ["Label", "Patches", "Tap"]
 
 # MindSpore's own modules, and those of a torch built on it, are not scanned: calls in its layers are recorded where
 # they use a function's public name, as in msprobe, and its tables are keyed by the originals.

@@ -12,14 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mindspore import nn, ops
-from probe_runtime.patching import Function, Place
+from probe_runtime.patching import Function, Label, Place
 from probe_runtime.patching import thread as _thread
 
 from .apis import Api
 from .callers import belongs_to_model, dataset_thread
-from .wrappers import Label, switch
-
-__all__ = ["labels_of", "modules_of", "places_in", "public_primitives"]
+from .wrappers import switch
 
 Labels = dict[int, tuple[ops.Primitive, Label]]
 

@@ -13,8 +13,6 @@ from probe_runtime.patching import Function, Place, Regions, resolve_owner
 
 from probe_mindspore.module_kind import source_of_torch, torch_on_mindspore
 
-__all__ = ["regions", "step_regions"]
-
 
 def _each(owners: str, names: str, about: str) -> list[tuple[str, str, str]]:
     """Return a row for each of these names of each of these owners."""

@@ -21,8 +21,6 @@ from probe_runtime.patching import thread as _thread
 from .compile_hook import first_of
 from .wrappers import switch
 
-__all__ = ["is_tracing", "trace_places", "watched_traces"]
-
 _WRAPPER = "jit_trace_wrap"  # the name of the function that @jit makes
 
 

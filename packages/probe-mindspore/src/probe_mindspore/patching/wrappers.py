@@ -8,12 +8,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from probe_runtime.patching import Label, Nested, Switch, Tap, is_muted, muted, stand_in
+from probe_runtime.patching import Label, Nested, Switch, muted, stand_in
 from probe_runtime.patching import thread as _thread
 
 from .callers import belongs_to_model, dataset_thread, verdicts
-
-__all__ = ["Label", "Switch", "Tap", "Wrapper", "handed", "is_muted", "muted", "switch", "wrap"]
 
 Wrapper = Callable[..., Any]
 

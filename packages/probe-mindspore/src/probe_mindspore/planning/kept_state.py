@@ -20,8 +20,6 @@ from probe_format.tensors import widen
 
 from probe_mindspore.tensors.tensor_view import DENSE, view_of
 
-__all__ = ["unchanged"]
-
 Undo = Callable[[], object]
 Change = Callable[..., object]
 

@@ -13,8 +13,6 @@ from probe_runtime.planning import CountedFiles
 
 from probe_mindspore.tensors.leaf import TensorLeaf
 
-__all__ = ["PlannedLeaf"]
-
 
 class PlannedLeaf(TensorLeaf):
     """Describe tensors with their own numbers, so that what is equal is known as in a dump."""

@@ -31,8 +31,6 @@ from .planned_leaf import PlannedLeaf
 from .random_numbers import unchanged_randomness
 from .training import Training
 
-__all__ = ["plan"]
-
 
 def plan(
     net: nn.Cell,

@@ -13,8 +13,6 @@ import numpy as np
 from probe_mindspore.patching.primitives import labels_of
 from probe_mindspore.seed import keep_random_state
 
-__all__ = ["unchanged_randomness"]
-
 # How Primitives name their seeds; each that draws has some of these.
 _SEEDS = ("Seed0", "Seed1", "seed", "seed0", "seed1", "seed2")
 _MARK = "probe_plan"

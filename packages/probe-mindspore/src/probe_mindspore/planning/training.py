@@ -12,8 +12,6 @@ from probe_runtime.planning import loss_in
 
 from probe_mindspore.hooks.autograd import abandon, grad_enabled, is_differentiable, wait
 
-__all__ = ["Training"]
-
 _NO_BACKWARD = "Nothing that the net returned needs a gradient, so there is no backward pass in this plan."
 
 

@@ -12,6 +12,7 @@ from probe_format.errors import Problem, UsageError
 from probe_runtime.collect import Target
 from probe_runtime.config import Config
 from probe_runtime.notice import notice
+from probe_runtime.patching import Apis
 from probe_runtime.session import (
     AnySession,
     Framework,
@@ -26,13 +27,11 @@ from probe_save import Saver
 from probe_mindspore.graph.taps import graph_mode
 from probe_mindspore.hooks.modules import models_in
 from probe_mindspore.module_kind import CELLS, ModuleKind, detect
-from probe_mindspore.patching.apis import Apis, load_apis
+from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.ranks import LAUNCHER, current_rank, world_size
 
 from .step import StepOpener
-
-__all__ = ["listed", "open_session"]
 
 _WANTS_MODEL = (
     "level {level} records Cells, so it needs the model: start(model=...) "

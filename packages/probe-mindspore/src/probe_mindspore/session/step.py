@@ -34,8 +34,6 @@ from probe_mindspore.tensors.leaf import TensorLeaf
 
 from .two_modes import TwoModes
 
-__all__ = ["StepOpener"]
-
 About = Mapping[str, Any]
 _NO_MODEL = "start() was given no model, by which they are found"
 

@@ -8,8 +8,6 @@ from typing import Any
 from attrs import define, evolve
 from probe_runtime.session import RunningStep, TokenGate
 
-__all__ = ["TwoModes"]
-
 Report = dict[str, Any]
 
 

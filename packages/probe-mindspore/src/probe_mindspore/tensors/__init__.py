@@ -1,3 +1,1 @@
 """Describe tensors of MindSpore as JSON with numbers and files."""
-
-__all__: list[str] = []

@@ -14,8 +14,6 @@ from mindspore._c_expression import TensorPy, typing
 from probe_format import jsonio
 from probe_format.tensors import narrow_name
 
-__all__ = ["BITS", "FORMS", "Form", "dtype_name", "form_of", "is_usual", "usual_types"]
-
 _TENSOR = "mindspore.Tensor"
 #: Up to this size in bytes a copy of the elements costs less than an array that MindSpore makes over them.
 _SMALL = 1 << 17

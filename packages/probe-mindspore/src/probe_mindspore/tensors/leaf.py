@@ -18,8 +18,6 @@ from .objects import object_json
 from .statistics import four_numbers, statistics_of
 from .tensor_view import DENSE, SPARSE, TensorView, layout_of, read, unreadable, view_of
 
-__all__ = ["Placement", "TensorLeaf", "TensorOptions"]
-
 Array = npt.NDArray[Any]
 
 _NO_STATS = stats_json(Stats())

@@ -14,8 +14,6 @@ from probe_format.values import UNKNOWN
 
 from .forms import dtype_name
 
-__all__ = ["object_json"]
-
 _P2P = "mindspore.mint.distributed.P2POp"
 
 

@@ -12,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from probe_format.tensors import CHUNK, Stats, combine, numbers_in, quick, quick_stats, stats_of, widen
 
-__all__ = ["four_numbers", "statistics_of"]
-
 
 def statistics_of(data: npt.NDArray[Any], narrow: str | None, *, zero_count: bool = False) -> Stats:
     """Return the statistics of a C-contiguous array of any shape, which may be empty.

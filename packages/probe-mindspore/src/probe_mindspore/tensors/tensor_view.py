@@ -18,8 +18,6 @@ from probe_format.values import ValuePath
 
 from .forms import Form, form_of
 
-__all__ = ["DENSE", "SPARSE", "TensorView", "layout_of", "read", "unreadable", "view_of", "views_in"]
-
 # The C methods themselves: the attributes of mindspore.Tensor may be patched while we run.
 _asnumpy: Any = TensorPy.asnumpy
 _get_bytes: Any = TensorPy.get_bytes

@@ -22,8 +22,6 @@ from .gradients import Autograd, Emit, Gradients, Moment, View
 from .plan import Plan
 from .thread_state import ThreadState
 
-__all__ = ["BackwardRecords", "GradientTap"]
-
 Grads = Sequence[Any]
 Found = Sequence[tuple[ValuePath, Any]]
 

@@ -18,8 +18,6 @@ from .plan import Plan
 from .recompute import SegmentState
 from .thread_state import ThreadState
 
-__all__ = ["Call", "Calls"]
-
 
 @define
 class Call:

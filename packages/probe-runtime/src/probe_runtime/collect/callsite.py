@@ -14,8 +14,6 @@ from attrs import define, field
 from probe_format.jsonio import inert
 from probe_format.own_code import OWN_MODULES, is_own
 
-__all__ = ["FrameTable", "frames"]
-
 Key = tuple[tuple[int, ...], tuple[CodeType, ...]]
 """Identity of a stack: the instruction and the code of every frame, innermost first."""
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-__all__ = ["Collectives", "PendingWork"]
-
 
 @define
 class PendingWork:

@@ -20,8 +20,6 @@ from .event_stream import EventStream
 from .module_table import Table, TrackedParameter
 from .recorder import Recorder
 
-__all__ = ["Collector"]
-
 
 class Collector:
     """The state of one step's collection. All its public methods may be called from any thread."""

@@ -14,8 +14,6 @@ from probe_format.write import RankWriter, remains
 
 from probe_runtime.notice import notice
 
-__all__ = ["EventStream"]
-
 _FULL = (27, 28, 122)  # file too large, disk full, over quota
 
 

@@ -9,8 +9,6 @@ from attrs import frozen
 from probe_format.journal import Slot
 from probe_format.values import ValuePath
 
-__all__ = ["UNTOLD", "Autograd", "Emit", "Gradients", "Moment", "View", "untold"]
-
 Found = Sequence[tuple[ValuePath, Any]]
 #: Why a gradient has no numbers.
 UNTOLD = (

@@ -21,8 +21,6 @@ from probe_runtime.notice import log_once
 
 from .event_stream import EventStream
 
-__all__ = ["faults_reported", "guarded", "listen", "report_fault", "sheltered", "stop_listening"]
-
 Function = Callable[..., Any]
 
 _streams: list[weakref.ref[EventStream]] = []

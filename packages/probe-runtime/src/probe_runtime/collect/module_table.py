@@ -7,8 +7,6 @@ from typing import Any, Protocol
 
 from attrs import define, frozen
 
-__all__ = ["Table", "TrackedModule", "TrackedParameter", "kind_of", "tracked_parameters"]
-
 
 @define
 class TrackedModule:

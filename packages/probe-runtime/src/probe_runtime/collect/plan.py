@@ -13,8 +13,6 @@ from probe_format.write import FORMAT_VERSION
 from probe_runtime.config.config import Config
 from probe_runtime.select.fields import Fields, fields_of
 
-__all__ = ["Plan", "header_of", "plan_of"]
-
 
 @define
 class Plan:

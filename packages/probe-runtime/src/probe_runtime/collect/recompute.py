@@ -12,8 +12,6 @@ from contextlib import contextmanager
 
 from attrs import define, field
 
-__all__ = ["Replay", "Segment", "SegmentState"]
-
 
 @define(eq=False)
 class Segment:

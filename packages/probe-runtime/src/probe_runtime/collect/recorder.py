@@ -29,8 +29,6 @@ from .plan import Plan
 from .thread_state import ThreadState
 from .walk import Part, Walk
 
-__all__ = ["Recorder", "Target"]
-
 Json = Any
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["ThreadState"]
-
 
 class ThreadState(threading.local):
     """What this thread is inside of, which decides whether its calls are recorded.

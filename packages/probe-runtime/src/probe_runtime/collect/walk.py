@@ -25,8 +25,6 @@ from probe_format.values import (
 
 from probe_runtime.describe.leaf import Placement
 
-__all__ = ["Part", "Walk", "WalkedLeaf"]
-
 
 class WalkedLeaf(Protocol):
     """What a walk needs of a `Leaf`."""

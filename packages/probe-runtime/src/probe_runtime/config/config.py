@@ -21,8 +21,6 @@ from .value_checks import (
     source_file,
 )
 
-__all__ = ["KEYS", "SECTIONS", "Config", "keys_of"]
-
 Task = Literal["statistics", "tensor", "structure"]
 Level = Literal["L0", "L1", "mix", "debug", "L2"]
 Precision = Literal["low", "high"]

@@ -16,8 +16,6 @@ from probe_format.suggest import did_you_mean
 
 from probe_runtime.yaml_text import MOST_BYTES, MOST_LEVELS, YamlError, compose, parse
 
-__all__ = ["ConfigFile", "load"]
-
 _SUFFIXES = (".json", ".yaml", ".yml")
 
 

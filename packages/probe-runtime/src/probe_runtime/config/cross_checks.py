@@ -11,8 +11,6 @@ from probe_format.names import ApiName, ModuleName, parse_name
 from .config import Config
 from .entries import LocateKey
 
-__all__ = ["contradictions", "earlier_dump", "hindrances"]
-
 
 def contradictions(config: Config, locate: LocateKey) -> Iterator[Problem]:
     """Yield a problem for each combination of values that cannot be done. locate: returns where a key was given."""

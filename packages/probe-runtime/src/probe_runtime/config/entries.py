@@ -13,8 +13,6 @@ from probe_format.suggest import did_you_mean
 from .config import KEYS, SECTIONS
 from .keys import IDLE_KEYS, IDLE_SECTIONS, Key
 
-__all__ = ["ConfigEntry", "Findings", "LocateKey", "entries"]
-
 LocateKey = Callable[[str], str]
 """Takes the path of a key and returns where the user finds it: the path itself, or with file and line."""
 

@@ -8,8 +8,6 @@ import attrs
 
 from .value_checks import Check
 
-__all__ = ["IDLE_KEYS", "IDLE_SECTIONS", "Key", "key"]
-
 
 @attrs.frozen
 class Key:

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from probe_format.errors import Problem, UsageError
 from probe_format.excerpts import brief
 
-__all__ = ["compact", "parse_init_step", "parse_numbers", "parse_token_range"]
-
 _RANGE = re.compile(r"\s*(\d+)\s*-\s*(\d+)\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*\d+\s*", re.ASCII)
 _NEGATIVE = re.compile(r"\s*-\s*\d+\s*", re.ASCII)

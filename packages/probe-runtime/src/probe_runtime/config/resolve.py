@@ -15,8 +15,6 @@ from .config_file import ConfigFile
 from .cross_checks import contradictions, hindrances
 from .entries import ConfigEntry, Findings, entries
 
-__all__ = ["resolve"]
-
 
 def resolve(file: Mapping[str, Any] | None = None, **arguments: Any) -> Config:
     """Return the configuration of a file and of arguments, which win.

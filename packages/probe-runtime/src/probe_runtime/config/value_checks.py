@@ -13,20 +13,6 @@ from probe_format.suggest import did_you_mean
 
 from .number_ranges import parse_numbers
 
-__all__ = [
-    "Check",
-    "Checked",
-    "choice",
-    "choices",
-    "flag",
-    "names",
-    "numbers",
-    "one_or_names",
-    "output_path",
-    "positive",
-    "source_file",
-]
-
 Checked = tuple[Any, tuple[Problem, ...]]
 """The value and its problems. With a problem the value has no meaning."""
 Check = Callable[[object, str], Checked]

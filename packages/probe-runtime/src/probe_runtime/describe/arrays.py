@@ -18,8 +18,6 @@ from .step_files import StepFiles
 from .tensor_options import TensorOptions
 from .two_at_once import LARGE, run_both
 
-__all__ = ["array_json"]
-
 Array = npt.NDArray[Any]
 _PLAIN = (np.dtype(np.float32), np.dtype(np.float64))
 _FOUR = ("Max", "Min", "Mean", "Norm")

@@ -17,8 +17,6 @@ from .run_error import RunError
 from .step_files import StepFiles
 from .tensor_options import TensorOptions, summarise
 
-__all__ = ["CommonLeaf"]
-
 
 class CommonLeaf:
     """Count tensors, write their files, and describe numpy arrays, in the same way for every framework.

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from probe_format.safe_files import Folder
 from probe_format.tensors import byte_count, write_parts
 
-__all__ = ["EqualFiles"]
-
 Buffer = bytes | memoryview
 
 #: How many files are remembered; some 200 bytes each.

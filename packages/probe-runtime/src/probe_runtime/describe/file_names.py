@@ -8,8 +8,6 @@ from attrs import define, field
 from probe_format.names import tensor_file_name
 from probe_format.values import ValuePath
 
-__all__ = ["FileNames"]
-
 
 @define
 class FileNames:

@@ -8,8 +8,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["FileQueue"]
-
 
 class FileQueue:
     """One thread that writes files in order. ``put`` waits while more than ``bound`` bytes are queued."""

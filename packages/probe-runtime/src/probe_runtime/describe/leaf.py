@@ -12,8 +12,6 @@ from probe_format.write import Summary
 
 from .file_names import FileNames
 
-__all__ = ["Leaf", "Placement"]
-
 
 @define
 class Placement:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["RunError", "is_handed_on"]
-
 
 class RunError(BaseException):
     """An error of the run, on its way to the user: no guard against faults of Probe may stop it, so it is no Exception.

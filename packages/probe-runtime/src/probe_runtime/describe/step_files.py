@@ -23,8 +23,6 @@ from .equal_files import EqualFiles
 from .file_queue import FileQueue
 from .leaf import Placement
 
-__all__ = ["StepFiles", "WriteFile"]
-
 Buffer = bytes | memoryview
 #: Takes a name, the pieces of a file, and its folder, and makes the file; returns the CRC-32 of its bytes.
 WriteFile = Callable[[str, Sequence[Buffer], Folder], int]

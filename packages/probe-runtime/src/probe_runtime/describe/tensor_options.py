@@ -15,8 +15,6 @@ from probe_runtime.config.config import Config
 
 from .leaf import Placement
 
-__all__ = ["TensorOptions", "options_of", "summarise"]
-
 _NO_ORDER = itertools.repeat(0)
 
 

@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["LARGE", "run_both"]
-
 A = TypeVar("A")
 B = TypeVar("B")
 

@@ -16,8 +16,6 @@ from probe_runtime.yaml_text import MOST_BYTES, YamlError, parse, parse_own
 
 from .lookup import resolve_owner
 
-__all__ = ["RISK_LEVELS", "Api", "Apis", "Source", "load", "read"]
-
 RISK_LEVELS = ("ALL", "FOCUS", "CORE")
 
 

@@ -18,16 +18,6 @@ from probe_format.own_code import OWN_MODULES
 
 from .places import Default, Found, Item, Member, Stood
 
-__all__ = [
-    "NEVER_SCANNED",
-    "EarlyBindings",
-    "Originals",
-    "Scan",
-    "find_in_modules",
-    "find_in_namespaces",
-    "last_import",
-]
-
 # Modules that cannot hold a model's functions, or must not be touched.
 NEVER_SCANNED = frozenset(
     {*sys.stdlib_module_names, "torch_npu", "triton", "numpy", "scipy", "sympy", "mpmath", "networkx"}

@@ -21,8 +21,6 @@ from .places import Function, Place, original_of, originals_by_id
 from .registry import place
 from .switch import Switch, muted
 
-__all__ = ["guards", "suspended"]
-
 
 def guards(module: type) -> list[Place]:
     """Return the places that hide the wrappers from introspection.

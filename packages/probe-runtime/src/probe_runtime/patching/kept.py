@@ -9,8 +9,6 @@ from typing import Any
 from .places import Place, Stood, layered
 from .stale_references import OwnPair, OwnTuple, give_back
 
-__all__ = ["KeptCopies", "functions_of"]
-
 
 def functions_of(places: Iterable[Place]) -> OwnTuple:
     """Return what user code can get from places: the replacements, and static methods around them."""

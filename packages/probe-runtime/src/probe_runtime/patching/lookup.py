@@ -12,17 +12,6 @@ from typing import Any, Protocol
 from .places import Function, Place
 from .switch import Label
 
-__all__ = [
-    "Listed",
-    "ListedName",
-    "Wrap",
-    "custom_place",
-    "go_down",
-    "is_function",
-    "name_of",
-    "resolve_owner",
-]
-
 
 class Wrap(Protocol):
     """A function that makes the wrapper of ``original``; pickle will find it as ``qualname`` in ``module``."""

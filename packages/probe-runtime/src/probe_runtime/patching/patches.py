@@ -21,8 +21,6 @@ from .registry import PlaceTable, lock
 from .stale_references import Own, OwnTuple
 from .switch import Label, Switch, Tap
 
-__all__ = ["Patches", "Prepared"]
-
 
 class Prepared:
     """What is replaced for one list of functions, made ready once per process.

@@ -14,17 +14,6 @@ from .places import Function, original_of
 from .stand_in import StandIn
 from .switch import muted, quiet
 
-__all__ = [
-    "Unpickler",
-    "dumping",
-    "dumping_to_file",
-    "forking_dumping",
-    "forking_dumping_to_file",
-    "loading",
-    "loading_from",
-    "naming",
-]
-
 
 @functools.cache
 def naming(base: Any) -> Any:

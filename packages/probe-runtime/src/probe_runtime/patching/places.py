@@ -16,21 +16,6 @@ import attrs
 
 from .stand_in import stand_in
 
-__all__ = [
-    "ABSENT",
-    "Default",
-    "Found",
-    "Function",
-    "Item",
-    "Member",
-    "Place",
-    "Stood",
-    "layered",
-    "original_of",
-    "originals_by_id",
-    "without_ours",
-]
-
 Function = Callable[..., Any]
 
 

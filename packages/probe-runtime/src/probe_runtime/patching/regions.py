@@ -14,8 +14,6 @@ from .places import Function, Place
 from .registry import attributes_of
 from .switch import muted
 
-__all__ = ["Regions"]
-
 Row = tuple[str, str, str]
 Node = Callable[[str], None]
 

@@ -20,8 +20,6 @@ from .lookup import resolve_owner
 from .places import ABSENT, Function, Place, Stood
 from .stale_references import OwnTuple
 
-__all__ = ["Held", "PlaceTable", "attributes_of", "lock", "place", "replaced"]
-
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 lock = threading.RLock()
 """Held while places change."""

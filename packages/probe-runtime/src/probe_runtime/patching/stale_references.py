@@ -13,8 +13,6 @@ from typing import Any
 
 from .places import Default, Function, Item, Member, Place, Stood
 
-__all__ = ["Own", "OwnPair", "OwnTuple", "give_back"]
-
 _DEPTH = 4
 
 

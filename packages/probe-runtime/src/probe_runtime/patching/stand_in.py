@@ -8,8 +8,6 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
-__all__ = ["StandIn", "stand_in"]
-
 
 class StandIn:
     """What is called in place of a function.

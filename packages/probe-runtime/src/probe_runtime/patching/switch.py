@@ -13,8 +13,6 @@ import attrs
 
 from .places import Stood
 
-__all__ = ["Label", "Nested", "Switch", "Tap", "is_muted", "muted", "quiet", "thread"]
-
 
 @attrs.frozen
 class Label:

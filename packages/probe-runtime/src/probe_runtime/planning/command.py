@@ -18,8 +18,6 @@ from probe_runtime.collect.module_table import kind_of
 
 from .doors import planner_of, without_memory
 
-__all__ = ["main"]
-
 _EXIT = "exit codes: 0 planned, and nothing is in the way; 1 planned, and something is; 2 cannot be planned"
 _WANTED = "It must return (model, inputs), or (model, inputs, keywords), where inputs are a tuple and keywords a dict"
 

@@ -10,8 +10,6 @@ from pathlib import PurePath
 from attrs import define, field
 from probe_format.tensors import byte_count
 
-__all__ = ["CountedFiles", "in_blocks"]
-
 _BLOCK = 4096
 #: The class of a module's record, or the name of a function's, at the beginning of a file name.
 _KIND = re.compile(

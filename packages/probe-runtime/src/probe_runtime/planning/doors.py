@@ -19,8 +19,6 @@ from probe_runtime.collect.module_table import kind_of
 
 from .dump_plan import DumpPlan
 
-__all__ = ["planner_of", "without_memory"]
-
 
 def planner_of(model: object) -> Callable[..., DumpPlan]:
     """Return the function that plans for this model. Raises UsageError when none is installed."""

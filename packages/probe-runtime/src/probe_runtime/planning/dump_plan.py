@@ -8,8 +8,6 @@ from attrs import frozen
 
 from .size_text import size_text
 
-__all__ = ["DumpPlan"]
-
 
 @frozen(kw_only=True)
 class DumpPlan:

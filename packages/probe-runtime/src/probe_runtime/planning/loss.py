@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 from probe_runtime.patching.switch import muted
 
-__all__ = ["loss_in"]
-
 T = TypeVar("T")
 
 

@@ -14,8 +14,6 @@ from probe_runtime.config.cross_checks import earlier_dump
 from .dump_plan import DumpPlan
 from .size_text import size_text
 
-__all__ = ["disk_free", "obstacles"]
-
 
 def disk_free(path: Path) -> int | None:
     """Return the bytes that are free where ``path`` is or would be made; None where that is not known."""

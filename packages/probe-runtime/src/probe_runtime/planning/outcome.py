@@ -15,8 +15,6 @@ from .counted_files import CountedFiles, in_blocks
 from .dump_plan import DumpPlan
 from .obstacles import disk_free, obstacles
 
-__all__ = ["outcome"]
-
 
 def outcome(
     config: Config,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["size_text"]
-
 
 def size_text(count: int) -> str:
     """Return bytes in the unit that fits, with three digits and powers of 1000: ``7.83 GB``."""

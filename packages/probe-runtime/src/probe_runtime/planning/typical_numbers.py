@@ -7,8 +7,6 @@ from typing import Any
 from attrs import evolve
 from probe_format.tensors import NO_STATS, Stats, stats_json
 
-__all__ = ["typical_numbers"]
-
 # As long as the numbers of the demo's tensors are on average: 19, 20, 20 and 18 characters.
 _WIDE = Stats(0.07010708749294281, -0.0832291245460510, -0.00005455832043479, 12.808551213479725)
 # A narrow float has few digits; its mean and norm are computed wider.

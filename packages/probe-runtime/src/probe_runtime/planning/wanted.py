@@ -12,8 +12,6 @@ from probe_runtime.config.config import Config
 from probe_runtime.config.config_file import load
 from probe_runtime.config.resolve import resolve
 
-__all__ = ["wanted"]
-
 
 def wanted(config: Config | Mapping[str, Any] | str | Path, *, collecting: bool) -> Config:
     """Return the configuration to plan for.

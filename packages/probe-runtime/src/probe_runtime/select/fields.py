@@ -6,8 +6,6 @@ from attrs import frozen
 
 from probe_runtime.config.config import Config
 
-__all__ = ["Fields", "fields_of"]
-
 
 @frozen
 class Fields:

@@ -11,10 +11,7 @@ from probe_format.suggest import nearest_names
 
 from probe_runtime.config.config import Config
 
-from .fields import Fields, fields_of
 from .window import windows
-
-__all__ = ["Fields", "NameFilter", "RankFilter", "StepFilter", "fields_of"]
 
 
 class StepFilter:

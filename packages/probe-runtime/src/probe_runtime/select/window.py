@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from attrs import define
 from probe_format.names import with_direction
 
-__all__ = ["Window", "windows"]
-
 
 @define
 class Window:

@@ -6,8 +6,6 @@ from typing import Any, Protocol
 
 from probe_runtime.config.config import Config
 
-__all__ = ["AnySession"]
-
 
 class AnySession(Protocol):
     """What a debugger calls: `session.Session`, or a session of another level in `delegated_levels`."""

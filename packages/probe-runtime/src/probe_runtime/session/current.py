@@ -12,8 +12,6 @@ from probe_runtime.config.config import Config
 
 from .any_session import AnySession
 
-__all__ = ["class_or_instance", "reusable"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -17,8 +17,6 @@ from probe_runtime.config.resolve import resolve
 from .any_session import AnySession
 from .current import class_or_instance, reusable
 
-__all__ = ["Debugger"]
-
 
 class Debugger:
     """The debugger of a process. Every method also works on the class, where it acts on the current debugger.

@@ -17,8 +17,6 @@ from probe_runtime.config.config import Config
 from probe_runtime.config.number_ranges import parse_init_step, parse_token_range
 from probe_runtime.select.filters import RankFilter, StepFilter
 
-__all__ = ["KernelRun", "KernelSession", "Saver", "SavingSession", "kernel_package"]
-
 
 class Saver(Protocol):
     """What level "debug" needs of `probe_save.Saver`."""

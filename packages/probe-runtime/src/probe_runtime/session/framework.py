@@ -10,8 +10,6 @@ from attrs import frozen
 
 from .step import RunningStep
 
-__all__ = ["Framework"]
-
 #: Takes (directory, extra header keys) and returns the step. Raises OSError when nothing can be written.
 OpenStep = Callable[[Path, Mapping[str, Any]], RunningStep]
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from attrs import define
 
-__all__ = ["LastModel"]
-
 
 @define
 class LastModel:

@@ -13,8 +13,6 @@ from probe_format.errors import UsageError
 
 from .seed import seed_number
 
-__all__ = ["FORMATS", "Move", "perturbed"]
-
 Bits = npt.NDArray[Any]
 Move = Callable[[Bits, str], Bits]
 """Returns the bits of moved numbers, given those of an array (as unsigned integers) and a name in `FORMATS`."""

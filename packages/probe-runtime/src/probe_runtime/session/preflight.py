@@ -12,8 +12,6 @@ from probe_runtime.config.config import Config
 from probe_runtime.config.cross_checks import earlier_dump
 from probe_runtime.config.number_ranges import compact
 
-__all__ = ["check_rank", "preflight"]
-
 TORCH_LAUNCH = "torchrun (or set RANK)"
 
 

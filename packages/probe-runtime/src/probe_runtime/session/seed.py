@@ -15,8 +15,6 @@ from probe_format.excerpts import brief
 
 from probe_runtime.patching import Held
 
-__all__ = ["Seeded", "checked_seed", "seed_number", "seed_process", "seed_python", "set_variable"]
-
 _LARGEST = 2**32 - 1  # numpy takes no larger seed
 
 Change = Callable[[int, contextlib.ExitStack], None]
@@ -47,9 +45,9 @@ def seed_process(
 
     Raises UsageError, before anything is changed, when an argument is wrong.
     """
-    number = checked_seed(seed, mode, rm_dropout)
+    number = _checked_seed(seed, mode, rm_dropout)
     with contextlib.ExitStack() as stack:  # undoes the first half where the second fails
-        seed_python(number, stack)
+        _seed_python(number, stack)
         seed_framework(number, stack)
         if mode:
             be_deterministic(stack)
@@ -58,7 +56,7 @@ def seed_process(
         return Seeded(stack.pop_all().close)
 
 
-def checked_seed(seed: object, mode: object, rm_dropout: object) -> int:
+def _checked_seed(seed: object, mode: object, rm_dropout: object) -> int:
     """Return the seed as an int. Raises UsageError, with every problem at once, when an argument is wrong."""
     number, problem = _number(seed)
     wrong = [problem] if problem else []
@@ -93,7 +91,7 @@ def _number(seed: object) -> tuple[int, str]:
     return number, "" if inside else f"seed must be from 0 to {_LARGEST}, not {brief(number)}"
 
 
-def seed_python(seed: int, stack: contextlib.ExitStack) -> None:
+def _seed_python(seed: int, stack: contextlib.ExitStack) -> None:
     """Seed random and numpy, and PYTHONHASHSEED for processes started from here; ``stack`` undoes it."""
     set_variable("PYTHONHASHSEED", str(seed), stack)
     stack.callback(random.setstate, random.getstate())

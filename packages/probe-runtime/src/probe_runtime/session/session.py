@@ -25,8 +25,6 @@ from .last_model import LastModel
 from .step import RunningStep
 from .token_gate import TokenGate
 
-__all__ = ["Session"]
-
 _live: weakref.WeakSet[Session] = weakref.WeakSet()
 
 

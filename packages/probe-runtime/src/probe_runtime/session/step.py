@@ -21,8 +21,6 @@ from probe_runtime.notice import notice
 
 from .token_gate import TokenGate
 
-__all__ = ["DumpingStep", "Install", "RunningStep"]
-
 #: Takes (step, models) and returns a context that puts every tap in place, and takes them away when it is left.
 Install = Callable[["DumpingStep", tuple[Any, ...]], contextlib.AbstractContextManager[Any]]
 

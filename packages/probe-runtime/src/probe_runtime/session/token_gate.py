@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from attrs import define
 
-__all__ = ["TokenGate"]
-
 
 @define
 class TokenGate:

@@ -1,3 +1,1 @@
 """Watch torch's modules (L0), autograd, optimizers and collectives with hooks."""
-
-__all__: list[str] = []

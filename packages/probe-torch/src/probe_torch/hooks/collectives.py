@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PREFIX", "RECEIVES"]
-
 PREFIX = "Distributed."
 
 # Arguments that only receive, so that their content before the call means nothing: (position, name).

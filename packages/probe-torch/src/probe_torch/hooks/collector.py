@@ -15,8 +15,6 @@ from torch import nn
 from . import gradients
 from .collectives import PREFIX, RECEIVES
 
-__all__ = ["collector_for"]
-
 
 def collector_for(
     plan: Plan, stream: EventStream, leaf: Leaf, coverage: Coverage, names: NameFilter

@@ -23,8 +23,6 @@ from .leaf_gradients import watch
 from .nodes import NodeCall, Nodes, add_consumers, hook_node
 from .written_views import WrittenView, geometry, written_through
 
-__all__ = ["InputEdges", "attach", "enter", "flows"]
-
 _C: Any = torch._C
 _sequence: Callable[[], int] = _C._autograd._get_sequence_nr
 

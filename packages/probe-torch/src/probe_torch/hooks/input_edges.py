@@ -9,8 +9,6 @@ import torch
 from attrs import define, field
 from probe_format.values import ValuePath
 
-__all__ = ["InputEdges", "transform", "whole"]
-
 Found = Sequence[tuple[ValuePath, torch.Tensor]]
 
 _functorch: Any = torch._C._functorch

@@ -12,8 +12,6 @@ from probe_runtime.collect import GradientTap, faults_reported
 
 from probe_torch.aside import aside
 
-__all__ = ["LeafCall", "let_go", "watch"]
-
 
 @define(eq=False)
 class LeafCall:

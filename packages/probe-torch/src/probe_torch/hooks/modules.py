@@ -21,8 +21,6 @@ from torch import nn
 from probe_torch.compiling import is_compiling
 from probe_torch.submodules import compiled, named_submodules, submodules
 
-__all__ = ["ModuleTable", "compiled_parts", "models_in", "patched_call"]
-
 Model = nn.Module | Sequence[nn.Module]
 #: called with (entry, module, args, kwargs, the original nn.Module.__call__)
 OnCall = Callable[[TrackedModule, nn.Module, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]

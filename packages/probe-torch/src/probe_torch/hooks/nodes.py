@@ -20,8 +20,6 @@ from probe_torch.aside import apart
 from .input_edges import InputEdges
 from .written_views import WrittenView
 
-__all__ = ["NodeCall", "Nodes", "add_consumers", "hook_node"]
-
 Grads = tuple[torch.Tensor | None, ...]
 
 #: Nodes to hook -> [(output number, path) of an output that it made], [(edge number, index of the input) that it uses].

@@ -15,8 +15,6 @@ from probe_torch.aside import apart, aside
 
 from .modules import ModuleTable
 
-__all__ = ["ParameterGradients"]
-
 _CONSUMED = "it came, and a hook of the run took it from .grad before Probe was called"
 
 

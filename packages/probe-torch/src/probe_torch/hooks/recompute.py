@@ -14,8 +14,6 @@ import torch.utils.checkpoint as checkpoint
 from probe_runtime.collect import Segment, SegmentState
 from probe_runtime.patching import Held, place, replaced
 
-__all__ = ["watched_checkpoints"]
-
 
 def watched_checkpoints(state: SegmentState) -> Held:
     """Report the runs of checkpoints to ``state`` until the result is undone."""

@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from probe_runtime.patching import Held, place, replaced
 
-__all__ = ["watched_swaps"]
-
 _told: list[Callable[[torch.Tensor], None]] = []
 
 

@@ -10,8 +10,6 @@ from probe_format.values import ValuePath
 
 from probe_torch.aside import apart
 
-__all__ = ["WrittenView", "geometry", "written_through"]
-
 _base: Any = torch._C.TensorBase  # its methods are not patched, so a hook's own calls are not recorded
 
 

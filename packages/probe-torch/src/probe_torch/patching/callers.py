@@ -7,8 +7,6 @@ from types import FrameType
 
 import torch
 
-__all__ = ["is_model_code", "is_torch_code", "verdicts"]
-
 _TORCH = os.path.dirname(torch.__file__)
 _HERE = os.path.dirname(os.path.dirname(__file__))
 

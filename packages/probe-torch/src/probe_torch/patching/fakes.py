@@ -11,12 +11,8 @@ from types import FrameType
 from typing import Any
 
 import torch
-from probe_runtime.patching import Function, Held, place, replaced
+from probe_runtime.patching import Function, Held, muted, place, replaced
 from torch._subclasses.fake_tensor import FakeTensorMode
-
-from .wrappers import muted
-
-__all__ = ["quiet_fakes"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _BETWEEN = (contextlib.__file__, os.path.dirname(__file__))

@@ -12,8 +12,6 @@ from torch import nn
 
 from .wrappers import switch
 
-__all__ = ["guards"]
-
 # They look functions up by identity or by name, all over the process. They are rare, so the originals are put
 # back while they run.
 _SUSPENDED = (

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe_runtime.patching import Listed, Place, go_down, is_function, resolve_owner
+from probe_runtime.patching import Apis, Label, Listed, Place, go_down, is_function, resolve_owner
 
-from .apis import SECTIONS, Api, Apis
-from .wrappers import Label, wrap
-
-__all__ = ["listed"]
+from .apis import SECTIONS, Api
+from .wrappers import wrap
 
 
 def listed(apis: Apis) -> Listed:

@@ -16,8 +16,6 @@ from probe_torch.tensors.inflight import called
 from .callers import is_torch_code
 from .wrappers import switch
 
-__all__ = ["operators"]
-
 
 def operators() -> list[Place]:
     """Return the places by which Python code calls operators, which are replaced with the recorded functions."""

@@ -12,8 +12,6 @@ from probe_runtime.patching import Function, place, replaced
 from torch.autograd.profiler import record_function
 from torch.optim import optimizer as torchs
 
-__all__ = ["optimizer_regions"]
-
 
 @contextmanager
 def optimizer_regions(

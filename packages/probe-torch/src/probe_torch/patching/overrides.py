@@ -15,8 +15,6 @@ from torch.overrides import (
     handle_torch_function,
 )
 
-__all__ = ["has_override", "truly_named"]
-
 has_override: Callable[[tuple[Any, ...]], bool] = torch._C._has_torch_function
 """Return whether __torch_function__ of an argument or of a mode may handle the call."""
 

@@ -6,19 +6,16 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from probe_runtime.patching import NEVER_SCANNED, Label, Place, Prepared, Scan, Tap, patches
+from probe_runtime.patching import NEVER_SCANNED, Apis, Place, Prepared, Scan, Tap, patches
 from torch import nn
 
 from probe_torch.submodules import submodules
 
-from .apis import Apis
 from .introspection import guards
 from .lookup import listed
 from .regions import regions
 from .torch_tables import fill_caches
 from .wrappers import switch, wrap
-
-__all__ = ["Label", "Patches", "Tap"]
 
 _SCAN = Scan(
     # torch's own functions are patched where they are public; its tables (torch._dynamo, torch._refs, ...) are

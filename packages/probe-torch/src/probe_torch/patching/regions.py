@@ -16,8 +16,6 @@ from probe_torch.compiling import is_compiling
 
 from .optimizer_regions import optimizer_regions
 
-__all__ = ["regions", "step_regions"]
-
 # Calls that are filed under a node.
 _NODES = (
     ("torch.nn.utils", "clip_grad_norm_", CLIP_GRAD),

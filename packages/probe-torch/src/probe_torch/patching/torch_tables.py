@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["fill_caches"]
-
 # Tables that torch makes at first use, keyed by its functions. Made while patches are in place they would
 # hold our wrappers and, for the rest of the process, not the functions: torch.set_default_device would be
 # ignored, torch.compile would break the graph at every call. (module, dotted name of a cached function

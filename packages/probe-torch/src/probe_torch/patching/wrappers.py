@@ -9,15 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from probe_runtime.patching import Label, Nested, Switch, Tap, is_muted, muted, stand_in
+from probe_runtime.patching import Label, Nested, Switch, muted, stand_in
 from probe_runtime.patching import thread as _thread
 
 from probe_torch.compiling import is_compiling
 
 from .callers import is_model_code, verdicts
 from .overrides import has_override, truly_named
-
-__all__ = ["Label", "Switch", "Tap", "Wrapper", "is_muted", "muted", "switch", "wrap"]
 
 Wrapper = Callable[..., Any]
 

@@ -24,8 +24,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from probe_torch.tensors.leaf import TensorLeaf
 from probe_torch.tensors.tensor_view import TensorView
 
-__all__ = ["PlannedLeaf"]
-
 
 class PlannedLeaf(TensorLeaf):
     """Describe fake tensors with typical numbers. What is named and left out is decided as in a dump."""

@@ -31,8 +31,6 @@ from .random_numbers import unchanged_randomness
 from .stand_ins import StandIns
 from .training import Training
 
-__all__ = ["plan"]
-
 _COMPILED = (
     "Planned as if torch.compile were not there: {}. With compiled: eager a dump is so; else it has only the calls of "
     "the regions, and is smaller."

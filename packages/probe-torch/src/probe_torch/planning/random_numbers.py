@@ -9,8 +9,6 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-__all__ = ["unchanged_randomness"]
-
 
 @contextlib.contextmanager
 def unchanged_randomness() -> Iterator[None]:

@@ -17,8 +17,6 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["StandIns", "without_memory"]
-
 
 def without_memory() -> AbstractContextManager[Any]:
     """Return a context in which models and inputs are made without memory, on the device meta."""

@@ -20,8 +20,6 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["Training"]
-
 _NEEDS_NUMBERS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 _NO_BACKWARD = "Nothing that the model returned needs a gradient, so there is no backward pass in this plan."
 

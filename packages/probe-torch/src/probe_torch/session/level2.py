@@ -17,8 +17,6 @@ from probe_torch.patching.patches import Patches
 from probe_torch.patching.regions import step_regions
 from probe_torch.ranks import current_rank, world_size
 
-__all__ = ["KernelCalls", "open_kernels"]
-
 
 def open_kernels(config: Config, model: Any = None) -> KernelSession:
     """Return a session at level L2.

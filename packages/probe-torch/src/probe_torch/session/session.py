@@ -5,19 +5,18 @@ from __future__ import annotations
 from probe_runtime.collect import Target
 from probe_runtime.config import Config
 from probe_runtime.notice import notice
+from probe_runtime.patching import Apis
 from probe_runtime.session import AnySession, Framework, SavingSession, Session, preflight
 from probe_save import Saver
 
 from probe_torch.hooks.modules import Model, models_in
-from probe_torch.patching.apis import Apis, load_apis
+from probe_torch.patching.apis import load_apis
 from probe_torch.patching.patches import Patches
 from probe_torch.ranks import current_rank, world_size
 from probe_torch.saving import FRAMEWORK
 
 from .level2 import open_kernels
 from .step import StepOpener
-
-__all__ = ["listed", "open_session"]
 
 _WANTS_MODEL = (
     "level {level} records modules, so it needs the model: start(model=...) "

@@ -33,8 +33,6 @@ from probe_torch.patching.regions import step_regions
 from probe_torch.tensors.inflight import watched_collectives
 from probe_torch.tensors.leaf import TensorLeaf
 
-__all__ = ["StepOpener"]
-
 
 @frozen
 class StepOpener:

@@ -1,3 +1,1 @@
 """Describe tensors of torch as JSON with numbers and files, and reuse those where that is safe."""
-
-__all__: list[str] = []

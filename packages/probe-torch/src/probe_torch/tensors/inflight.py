@@ -22,8 +22,6 @@ from probe_runtime.patching import Function, Place, place, replaced
 
 from probe_torch.aside import aside
 
-__all__ = ["InFlight", "called", "watched_collectives"]
-
 _T: Any = torch._C.TensorBase
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _MOST = 1024

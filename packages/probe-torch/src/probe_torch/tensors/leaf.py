@@ -32,8 +32,6 @@ from .statistics import DeferredStats, cpu_stats, raw_bytes
 from .sums import GradientSum, summed
 from .tensor_view import EXACT, TensorView, view_of
 
-__all__ = ["Placement", "TensorLeaf", "TensorOptions"]
-
 _T: Any = torch._C.TensorBase
 _data_ptr, _is_contiguous, _is_neg, _stride = _T.data_ptr, _T.is_contiguous, _T.is_neg, _T.stride
 _NO_STATS = stats_json(Stats())

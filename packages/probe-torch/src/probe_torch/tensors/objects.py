@@ -11,8 +11,6 @@ import torch.distributed as dist
 from probe_format.jsonio import inert
 from probe_format.values import UNKNOWN
 
-__all__ = ["object_json"]
-
 
 def object_json(value: Any) -> Any:
     """Return the JSON of a torch object, `UNKNOWN` for anything else."""

@@ -15,8 +15,6 @@ from probe_format.tensors import checksum_of, memory_at, pt_bytes
 
 from probe_torch.aside import outside
 
-__all__ = ["FORMS", "LOWEST", "Form", "has_memory", "in_order", "is_dense", "without_holes"]
-
 _T: Any = torch._C.TensorBase
 _KINDS = {
     torch.float32: "float32",

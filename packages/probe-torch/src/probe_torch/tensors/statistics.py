@@ -28,8 +28,6 @@ from probe_format.tensors import (
 
 from .plain import is_dense
 
-__all__ = ["Deferred", "DeferredStats", "cpu_stats", "flat", "raw_bytes"]
-
 A = TypeVar("A")
 
 # The C methods themselves: torch.Tensor's attributes may be patched while we run.

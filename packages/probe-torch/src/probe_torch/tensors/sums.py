@@ -18,8 +18,6 @@ from probe_torch.aside import apart
 
 from .tensor_view import TensorView, view_of
 
-__all__ = ["GradientSum", "numberless", "plus", "summed"]
-
 _T: Any = torch._C.TensorBase
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 

@@ -14,8 +14,6 @@ from probe_format.excerpts import error_text
 
 from .plain import has_memory
 
-__all__ = ["EXACT", "ORDINARY", "TensorView", "view_of"]
-
 _T: Any = torch._C.TensorBase
 _V: Any = torch._C._VariableFunctions
 #: The types of tensors that behave as torch's own.
