@@ -231,7 +231,7 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from test_links import Run
 run = Run(Path("dump"))
-os.closerange(3, 200)
+os.closerange(3, os.sysconf("SC_OPEN_MAX"))
 own = [open(f"own{{i}}", "w+") for i in range(20)]
 run.save("after.pt")
 for file in own:
@@ -256,7 +256,7 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from test_links import Run
 run = Run(Path("dump"))
-os.closerange(3, 200)  # now the folder has to be found again
+os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # now the folder has to be found again
 run.rank.rename("moved")
 run.rank.mkdir()
 try:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import resource
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ __all__ = ["FILE_MODE", "FOLDER_MODE", "Descriptor", "Folder", "make_folder", "n
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_HIGH = 4096
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -32,15 +35,18 @@ class Descriptor:
     """Hold one file or folder open, and open it again where somebody else in the process closed it.
 
     The run may close every descriptor (`os.closerange`) and get the same number for a file of its own, so a number is
-    used only while it surely means what was opened.
+    used only while it surely means what was opened. The system gives the lowest number that is free, so ours is a high
+    one, which no file of the run's gets before it has opened that many.
 
+    number: the number as it was last, for a system call that is made too often to look each time whether it still is
+        ours: that call fails (EBADF) once somebody has closed it, and is made again with `fd`.
     closed: whether `close` was called.
     """
 
     def __init__(self, opened: Callable[[], int]) -> None:
         """Open nothing yet. opened: opens it; called once more whenever it was closed by somebody else."""
         self._opened = opened
-        self._fd = self._inode = self._device = -1
+        self.number = self._inode = self._device = -1
         self.closed = False
 
     @property
@@ -53,11 +59,11 @@ class Descriptor:
             if self.closed:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self))
             self._hold(self._opened())
-        return self._fd
+        return self.number
 
     def _is_ours(self) -> bool:
         try:
-            found = os.fstat(self._fd)
+            found = os.fstat(self.number)
         except OSError:
             return False
         return found.st_ino == self._inode and found.st_dev == self._device
@@ -67,13 +73,13 @@ class Descriptor:
         if self._inode not in (-1, found.st_ino):
             _close(fd)
             raise OSError(errno.ESTALE, "another one is in its place by now", str(self))
-        self._fd, self._inode, self._device = fd, found.st_ino, found.st_dev
+        self.number, self._inode, self._device = _raised(fd), found.st_ino, found.st_dev
 
     def close(self) -> None:
         """Close it where it is open; more calls do nothing."""
         if self._is_ours():
-            _close(self._fd)
-        self._fd, self.closed = -1, True
+            _close(self.number)
+        self.number, self.closed = -1, True
 
 
 class Folder(Descriptor):
@@ -122,6 +128,12 @@ class Folder(Descriptor):
 
     def new_file(self, name: str) -> int:
         """Make a file that is not there yet, and return its descriptor. Raises OSError (FileExistsError)."""
+        try:
+            return os.open(name, _NEW, FILE_MODE, dir_fd=self.number)
+        except OSError as error:
+            if error.errno not in (errno.EBADF, errno.ENOTDIR):
+                error.filename = str(self.path / name)
+                raise
         with naming(self.path / name):
             return os.open(name, _NEW, FILE_MODE, dir_fd=self.fd)
 
@@ -154,6 +166,17 @@ class Folder(Descriptor):
             with contextlib.suppress(OSError):
                 self.remove(temporary)
             raise
+
+
+def _raised(fd: int) -> int:
+    """Return the same file under a number that is high, where the limit on open files leaves room for one."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH if limit < 0 else min(limit // 2, _HIGH))
+    except OSError:
+        return fd
+    _close(fd)
+    return high
 
 
 def _close(fd: int) -> None:

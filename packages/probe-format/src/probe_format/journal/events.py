@@ -29,7 +29,8 @@ __all__ = [
     "tally",
 ]
 
-#: A small JSON object, and the values: each is finished JSON, possibly with holes, that nobody looks inside again.
+#: A small JSON object, and the values: each is finished JSON, possibly with holes, that nobody looks inside again. It
+#: is kept, so what may come from orjson as it is (1 KB or more, whatever its length) is copied here.
 Event = tuple[dict[str, Any], Sequence[bytes]]
 #: The number of slots of a part, or nested nulls where values are nested; None for a part that is not recorded.
 Form = Any
@@ -183,7 +184,7 @@ def save(
         content["g"] = gradients
     if waiting:
         content["w"] = waiting
-    return content, (value,)
+    return content, (b"%b" % value,)
 
 
 def grad(name: str, path: Iterable[int | str], value: bytes, number: int = 0) -> Event:
@@ -194,7 +195,7 @@ def grad(name: str, path: Iterable[int | str], value: bytes, number: int = 0) ->
     content: dict[str, Any] = {"k": "grad", "n": name, "p": list(path)}
     if number:
         content["t"] = number
-    return content, (value,)
+    return content, (b"%b" % value,)
 
 
 def fill(fillers: Sequence[tuple[int, bytes]]) -> Event:

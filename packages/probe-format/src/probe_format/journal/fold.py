@@ -4,7 +4,7 @@ The same fold is fed live, as each event is appended, and by whoever reads a jou
 `Reference`, the finished JSON itself or the place where that stands in the journal, and is joined as it is written.
 
 Rows are plain data, as they are packed when there are many: a record is a dict from finished keys to references or
-nested slots of them, a saved value a reference. A float is a slot that waits: it holds nothing if an `over` came since,
+nested slots of them, or finished itself; a saved value is a reference. A float is a slot that waits: it holds nothing if an `over` came since,
 of which that many had come before. A tuple is a gradient that arrived again: the first, and the later ones.
 """
 
@@ -37,7 +37,8 @@ Row = Any
 KEPT = 8 << 20
 
 _OUTPUT, _REDONE = b'"output":', b'"recompute":'
-_PARTS = {"a": b'"input_args":', "w": b'"input_kwargs":', "p": b'"parameters":'}
+_ARGUMENTS, _KEYWORDS, _PARAMETERS = b'"input_args":', b'"input_kwargs":', b'"parameters":'
+_PARTS = {"a": _ARGUMENTS, "w": _KEYWORDS, "p": _PARAMETERS}
 _INPUT, _LATER = b'"input":', b'"later_passes":'
 _SIDES = {"i": _INPUT, "o": _OUTPUT}
 #: How many slots a backward pass counts for, as what holds its slots takes memory too.
@@ -54,7 +55,22 @@ def _joined(name: str, rows: list[Row]) -> Row:
     return functools.reduce(_overlaid, rows)
 
 
+def _closed(row: Row) -> Row:
+    """Return the record of a call that is over: finished JSON, where all its values are in memory."""
+    try:
+        return b"{%b}" % b",".join([key + value for key, value in row.items()])
+    except TypeError:
+        return row
+
+
+def _opened(row: Row) -> Row:
+    """Return a record to which something may be added: what is finished has the place of a key."""
+    return row if type(row) is dict else {row[1:-1]: b""} if len(row) > 2 else {}
+
+
 def _overlaid(old: Row, new: Row) -> Row:
+    if type(old) is bytes and isinstance(new, dict):
+        old = _opened(old)
     if isinstance(old, dict) and isinstance(new, dict):
         return {**old, **{key: _overlaid(old[key], new[key]) if key in old else new[key] for key in new}}
     if isinstance(old, list) and isinstance(new, list):
@@ -138,12 +154,16 @@ class Fold:
             self._stacks[stack].add(name)
         if kept == STRUCTURE:
             return
-        row: Row = {}
-        for letter, value in zip(e["v"], values, strict=True):
-            if letter == "p":
-                row[_OUTPUT] = None  # its place is before the parameters
-            row[_PARTS[letter]] = value
-        row.setdefault(_OUTPUT, None)
+        row: Row
+        if e["v"] == "aw":  # nearly all of them
+            arguments, keywords = values
+            row = {_ARGUMENTS: arguments, _KEYWORDS: keywords, _OUTPUT: None}
+        else:
+            row = {_PARTS[letter]: value for letter, value in zip(e["v"], values, strict=True)}
+            parameters = row.pop(_PARAMETERS, None)
+            row[_OUTPUT] = None  # its place is before the parameters
+            if parameters is not None:
+                row[_PARAMETERS] = parameters
         if "x" in e:
             row.update((_key(key), jsonio.dumps(value)) for key, value in e["x"].items())
         self._calls.add(name)
@@ -163,16 +183,15 @@ class Fold:
             row[b'"raised":'] = jsonio.dumps(e["e"])
         else:
             del row[_OUTPUT]
-        rows[name] = row
+        rows[name] = _closed(row)
 
     def on_redo(self, e: Head, values: Values) -> None:
         arguments, keywords = values
-        again = {_PARTS["a"]: arguments, _PARTS["w"]: keywords}
-        self._open(e["n"]).setdefault(e["n"], {})[_REDONE] = again
+        self._reopened(e["n"])[_REDONE] = {_ARGUMENTS: arguments, _KEYWORDS: keywords}
 
     def on_redone(self, e: Head, values: Values) -> None:
         if values:
-            (self._open(e["n"]).setdefault(e["n"], {}).setdefault(_REDONE, {})[_OUTPUT],) = values
+            (self._reopened(e["n"]).setdefault(_REDONE, {})[_OUTPUT],) = values
 
     def on_back(self, e: Head, values: Values) -> None:
         name = e["n"]
@@ -270,6 +289,12 @@ class Fold:
         if len(data.rows_open) > data.most and name not in data.rows_open:
             data.pack(self._is_ready)
         return data.rows_open
+
+    def _reopened(self, name: str) -> dict[bytes, Row]:
+        """Return the newer record of a call, or an empty one that will be joined with it."""
+        rows = self._open(name)
+        rows[name] = row = _opened(rows.get(name, b"{}"))
+        return row  # type: ignore[no-any-return]
 
     def _is_ready(self, name: str) -> bool:
         return name not in self._calls

@@ -50,8 +50,7 @@ class JournalWriter:
         """Open ``path`` for appending, creating it with its header.
 
         folder: the folder that it is in, where that is held.
-        taken: called with each event that is in the file, where its frame begins, and its size. The values are pieces
-            of the file's bytes, so that they keep no more memory than their length.
+        taken: called with each event that is in the file, where its frame begins, and its size.
 
         Raises OSError when it cannot be opened; a file that was made without its whole header is removed.
         """
@@ -61,8 +60,6 @@ class JournalWriter:
         self.end = 0
         self._folder = folder or Folder(path.parent)
         self._file = Descriptor(self._open)
-        self._fd = self._file.fd
-        self._found = os.fstat(self._fd)
         self._pid = os.getpid()
         self.ended = False
         self.refused: Refused | None = None
@@ -101,21 +98,19 @@ class JournalWriter:
             with self.lock:
                 if self._file.closed:
                     return
-                try:  # as `Descriptor` does, at once: this is the hottest of them
-                    found = os.fstat(self._fd)
-                    ours = found.st_ino == self._found.st_ino and found.st_dev == self._found.st_dev
-                except OSError:
-                    ours = False
-                if not ours:
-                    self._fd = self._file.fd
-                done = os.write(self._fd, frame)
+                try:
+                    done = os.write(self._file.number, frame)
+                except OSError as e:
+                    if e.errno != errno.EBADF:
+                        raise
+                    done = os.write(self._file.fd, frame)
                 if done != size + FRAME.size:
                     self._complete(frame, done)
                 at = self.end
                 self.end = at + size + FRAME.size
                 if count is not None:
                     count.n += 1
-                self._taken((head, payload.split(b"\n")[1:]), at, size)
+                self._taken(event, at, size)
         except OSError as e:
             if self.refused is None:
                 raise

@@ -10,8 +10,9 @@ from probe_format.tensors import byte_count, write_parts
 
 Buffer = bytes | memoryview
 
-#: How many files are remembered; some 200 bytes each.
-_MOST = 1 << 16
+#: How many files are remembered, some 200 bytes each, and how many bytes of them.
+_MOST, _KEPT = 1 << 16, 16 << 20
+_SMALL = 1 << 17
 _BEGIN, _BLOCK = 1 << 10, 1 << 18
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -21,12 +22,13 @@ class EqualFiles:
 
     The first part of a ``.pt`` file holds dtype, shape and the CRC-32 of the elements; of a ``.npy`` file, which has no
     such number, the first elements are taken too. Files that agree in this are most likely equal. What decides is a
-    comparison of all bytes with those on disk.
+    comparison of all bytes: with those kept of small files, with those on disk of others.
     """
 
     def __init__(self) -> None:
-        self._files: dict[int, tuple[str, int]] = {}
-        self._room = _MOST
+        self._files: dict[int, tuple[str, int, bytes | None]] = {}
+        self._keys: dict[str, int] = {}
+        self._room, self._kept = _MOST, _KEPT
 
     def write(self, target: str, parts: Sequence[Buffer], folder: Folder) -> int:
         """Make the file ``target`` of these parts in a folder, by a second name where that will do; return its CRC-32.
@@ -34,18 +36,25 @@ class EqualFiles:
         Raises OSError when it cannot be made.
         """
         head = parts[0] if target[-3:] == ".pt" else b"".join([*parts[:1], *(p[:_BEGIN] for p in parts[1:2])])
-        key, files = hash(head), self._files
+        key, files, size = hash(head), self._files, byte_count(parts)
+        whole = b"".join(parts) if size < _SMALL else None
+        if target in self._keys:  # it gets other bytes than those it is remembered for
+            files.pop(self._keys.pop(target), None)
         if key in files:
-            found, crc = files[key]
-            if _holds(found, parts, byte_count(parts), folder):
-                _link_or_copy(found, target, folder)
+            found, crc, kept = files[key]
+            same = _holds(found, parts, size, folder) if kept is None else kept == whole
+            if same and _link_or_copy(found, target, folder):
                 return crc
-        crc = write_parts(target, parts, folder)
+        crc = write_parts(target, parts if whole is None else (whole,), folder)
         self._room -= 1
         if self._room <= 0:
-            files, self._room = {}, _MOST
-            self._files = files
-        files[key] = target, crc
+            files, self._room, self._kept = {}, _MOST, _KEPT
+            self._files, self._keys = files, {}
+        if self._kept < size:
+            whole = None
+        elif whole is not None:
+            self._kept -= size
+        files[key], self._keys[target] = (target, crc, whole), key
         return crc
 
 
@@ -56,8 +65,6 @@ def _holds(name: str, parts: Sequence[Buffer], size: int, folder: Folder) -> boo
     except OSError:
         return False
     try:
-        if size < _BLOCK:
-            return os.read(fd, size + 1) == b"".join(parts)
         for part in parts:
             view = memoryview(part).cast("B")
             for at in range(0, len(view), _BLOCK):
@@ -71,19 +78,23 @@ def _holds(name: str, parts: Sequence[Buffer], size: int, folder: Folder) -> boo
         os.close(fd)
 
 
-def _link_or_copy(source: str, target: str, folder: Folder) -> None:
-    """Give ``source`` a second name; a copy where the file system has no hard links. Replaces ``target``."""
-    if source == target:
-        return
-    at = folder.fd
+def _link_or_copy(source: str, target: str, folder: Folder) -> bool:
+    """Give ``source`` a second name; a copy where the file system has no hard links. Replaces ``target``.
+
+    Returns False where ``source`` is gone.
+    """
+    at = folder.number
     try:
-        try:
-            os.link(source, target, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
-        except FileExistsError:
-            folder.remove(target)
-            os.link(source, target, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+        os.link(source, target, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+        return True
+    except OSError:  # somebody has closed the folder, the name is taken, or there are no links here
+        at = folder.fd
+    try:
+        folder.remove(target)
+        os.link(source, target, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
-        raise
+        return False
     except OSError:
         with open(os.open(source, _READ, dir_fd=at), "rb") as f:
             write_parts(target, [f.read()], folder)
+    return True
