@@ -26,7 +26,17 @@ ORDER: tuple[set[str], ...] = (
 # above its own. ``face`` is the package's ``__init__``; its version is the one name that a room may take from it.
 ROOMS: dict[str, tuple[set[str], ...]] = {
     "probe_format": (
-        {"excerpts", "jsonio", "layout", "on_demand", "own_code", "safe_files", "suggest", "terminal"},
+        {
+            "checksum",
+            "excerpts",
+            "jsonio",
+            "layout",
+            "on_demand",
+            "own_code",
+            "safe_files",
+            "suggest",
+            "terminal",
+        },
         {"errors", "values"},
         {"names", "plain_files"},
         {"debug_names", "journal", "schema", "tensors"},
@@ -120,7 +130,7 @@ OPTIONAL = {
         "ml_dtypes",
     ),  # gives back bfloat16 and float8 as such where it is installed
     ("probe_format.tensors.files", "torch"),  # the one place that opens a .pt file
-    ("probe_format.tensors.checksum", "isal"),  # the extra "fast"
+    ("probe_format.checksum", "isal"),  # the extra "fast"
     ("probe_format.tensors.stats_fast", "numkong"),  # the same
     ("probe_analysis.frame", "pandas"),  # the extra "pandas"
     ("probe_analysis.trend.picture", "matplotlib"),  # the extra "plot"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 from probe_format import jsonio
+from probe_format.checksum import crc32_hex
 from probe_format.journal import Fold, events, hole
 from probe_format.schema.tensor_objects import tensors
 from probe_format.tensors import npy_bytes, pt_bytes, write_parts
-from probe_format.tensors.checksum import crc32_hex
 from probe_format.tensors.stats import stats_json, stats_of
 from probe_format.write import recover
 from probe_format.write.rank_writer import RankWriter

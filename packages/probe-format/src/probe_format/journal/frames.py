@@ -9,13 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 from attrs import define
 
 from probe_format import jsonio
+from probe_format.checksum import crc32
 from probe_format.safe_files import FILE_MODE, Descriptor, Folder
 
 from .events import Event
@@ -94,7 +94,7 @@ class JournalWriter:
         try:
             if size > MAX_FRAME:
                 raise OSError(errno.EFBIG, f"an event of {size} bytes is too large", str(self.path))
-            frame = FRAME.pack(size, zlib.crc32(payload)) + payload
+            frame = FRAME.pack(size, crc32(payload)) + payload
             with self.lock:
                 if self._file.closed:
                     return

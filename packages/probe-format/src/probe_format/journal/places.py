@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import struct
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
+
+from probe_format.checksum import crc32
 
 #: What stands before each event: its length and its CRC-32.
 FRAME = struct.Struct("<II")
@@ -55,7 +56,7 @@ class Places:
         payload = block[begin : begin + size]
         if len(payload) < size:
             payload = os.pread(self._fd, size, at + FRAME.size)
-        if zlib.crc32(payload) != crc:
+        if crc32(payload) != crc:
             raise self._changed(at)
         if len(self._frames) >= _MOST_FRAMES:
             del self._frames[next(iter(self._frames))]

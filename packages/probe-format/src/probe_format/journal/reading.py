@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 from attrs import field, frozen
 
 from probe_format import jsonio
+from probe_format.checksum import crc32
 from probe_format.errors import FormatError
 
 from .events import Event, opens
@@ -127,7 +127,7 @@ class _Frames:
         if length > self._left:
             return None, at, "too much damage to be looked through"
         payload = data[at + FRAME.size : stop]
-        if zlib.crc32(payload) != crc:
+        if crc32(payload) != crc:
             self._left -= length
             return None, at, "checksum differs"
         try:
@@ -165,4 +165,4 @@ def _event_1(payload: bytes) -> dict[str, Any] | None:
 def _wrong_length(data: bytes, at: int) -> bool:
     """Return whether the last frame is complete and only its length field is wrong."""
     payload = data[at + FRAME.size :]
-    return bool(payload) and zlib.crc32(payload) == FRAME.unpack_from(data, at)[1]
+    return bool(payload) and crc32(payload) == FRAME.unpack_from(data, at)[1]

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from attrs import define, field
 
+from probe_format.checksum import crc32, file_crc32
 from probe_format.errors import FormatError
 from probe_format.excerpts import brief
 from probe_format.plain_files import in_memory, is_file, refuse_link
-from probe_format.tensors.checksum import crc32, file_crc32
 from probe_format.tensors.narrow_floats import bits_of, narrow_name, widen
 from probe_format.tensors.npy_file import map_npy
 from probe_format.tensors.pt_file import PT_DTYPES

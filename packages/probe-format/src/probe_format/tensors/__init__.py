@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from probe_format.checksum import crc32, crc32_hex, file_crc32, xor_hex
+
 from .addresses import array_at, memory_at
 from .array_json import array_object, checksum_of, stored
-from .checksum import crc32, crc32_hex, file_crc32, xor_hex
 from .files import byte_count, load_npy, load_pt, npy_bytes, npy_head, write_parts
 from .narrow_floats import narrow_name, widen
 from .npy_file import map_npy, npy_header

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .checksum import crc32_hex, xor_hex
+from probe_format.checksum import crc32_hex, xor_hex
+
 from .stats import NO_STATS, Stats, distinct, repeated, stats_json, stats_of
 from .stats_fast import CHUNK, combine, quick, quick_stats
 

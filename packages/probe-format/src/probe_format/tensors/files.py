@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from probe_format.checksum import crc32
 from probe_format.errors import DamagedError, FormatError, ProbeError
 from probe_format.safe_files import Folder, naming
 
-from .checksum import crc32
 from .npy_file import read_npy
 from .pt_file import Buffer
 

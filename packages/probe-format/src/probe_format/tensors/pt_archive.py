@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 from attrs import frozen
 
+from probe_format.checksum import crc32
 from probe_format.errors import DamagedError
 
-from .checksum import crc32
 from .pt_file import END, ENTRY, LOCAL, LOCATOR, WIDE_END
 
 _U16, _U32 = 0xFFFF, 0xFFFFFFFF

@@ -11,9 +11,8 @@ import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 
+from probe_format.checksum import crc32
 from probe_format.errors import FormatError
-
-from .checksum import crc32
 
 Buffer = bytes | memoryview
 

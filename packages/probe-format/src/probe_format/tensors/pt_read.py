@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from attrs import evolve, frozen
 
+from probe_format.checksum import crc32
 from probe_format.errors import DamagedError, FormatError
 
-from .checksum import crc32
 from .pt_archive import Member, read_archive
 from .pt_tensor import PtTensor, tensors_of
 

@@ -38,8 +38,7 @@ class EqualFiles:
         head = parts[0] if target[-3:] == ".pt" else b"".join([*parts[:1], *(p[:_BEGIN] for p in parts[1:2])])
         key, files, size = hash(head), self._files, byte_count(parts)
         whole = b"".join(parts) if size < _SMALL else None
-        if target in self._keys:  # it gets other bytes than those it is remembered for
-            files.pop(self._keys.pop(target), None)
+        files.pop(self._keys.pop(target, 0), None)  # it gets other bytes than those it was remembered for
         if key in files:
             found, crc, kept = files[key]
             same = _holds(found, parts, size, folder) if kept is None else kept == whole

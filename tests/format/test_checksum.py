@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from probe_format.tensors.checksum import crc32_hex, xor_hex
+from probe_format.checksum import crc32_hex, xor_hex
 
 DATA = st.binary(max_size=40)
 
