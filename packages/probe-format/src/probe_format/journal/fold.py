@@ -4,9 +4,9 @@ The same fold is fed live, as each event is appended, and by whoever reads a jou
 `Reference`, the finished JSON itself or the place where that stands in the journal, and is joined as it is written.
 
 Rows are plain data, as they are packed when there are many: a record is a dict from finished keys to references or
-nested slots of them, or finished itself; a saved value is a reference. A float is a slot that waits: it holds nothing if
-an `over` came since, of which that many had come before. A tuple is a gradient that arrived again: the first, and the
-later ones.
+nested slots of them, or finished itself; a saved value is a reference. A float is a slot that waits: it holds nothing
+if an `over` came since, of which that many had come before. A tuple is a gradient that arrived again: the
+first, and the later ones.
 """
 
 from __future__ import annotations
