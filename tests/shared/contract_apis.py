@@ -5,6 +5,7 @@ Who runs it has the fixture `listing`.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable
 from fnmatch import fnmatch
@@ -16,6 +17,13 @@ import pytest
 import yaml
 from probe_format.errors import ConfigError
 from probe_runtime.patching import resolve_owner
+
+# What Python calls for an operator or a built-in function, with what it calls for `x += y` and where x knows none.
+_OPERATORS = {
+    f"__{side}{name[2:]}" for name in dir(operator) if name.startswith("__") for side in ("", "r", "i")
+}
+_OPERATORS |= {"__round__", "__reversed__"}
+_OPERATORS -= {"__call__"}  # of the class
 
 
 @attrs.frozen
@@ -74,7 +82,7 @@ def test_every_public_function_is_listed_or_left_out_with_a_reason(listing: List
         patterns = [p for names in left_out.get(path, {}).values() for p in names]
         home = resolve_owner(path)
         for name in sorted(set(dir(home))):
-            if name.startswith("_") or f"{path}.{name}" in listed:
+            if (name.startswith("_") and name not in _OPERATORS) or f"{path}.{name}" in listed:
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -44,6 +44,7 @@ class Kind:
     model: what start() is given.
     around: makes a user's patch around what is there.
     holding: opens what replaces the place; None for a debugger.
+    anew: whether it is a new place at each start, which does not know what was there before a patch of the user's.
     """
 
     owner: Any
@@ -53,6 +54,7 @@ class Kind:
     model: Any = None
     around: Callable[[Any, Saw], Any] = around
     holding: Callable[[], AbstractContextManager[Any]] | None = None
+    anew: bool = False
 
 
 class Users:
@@ -95,8 +97,11 @@ class Users:
         assert bool(self.seen) == patched
 
     @contextmanager
-    def started(self, times: int) -> Iterator[None]:
-        """Start; at the end stop, and see how often the place was recorded in this step."""
+    def started(self, times: int, *, put_back: bool = False) -> Iterator[None]:
+        """Start; at the end stop, and see how often the place was recorded in this step.
+
+        put_back: whether the report says that later calls were not seen.
+        """
         if self.kind.holding is not None:
             with self.kind.holding():
                 yield
@@ -108,6 +113,8 @@ class Users:
         found, report = self.records(self.steps)
         self.steps += 1
         assert report["faults"] == []
+        told = [entry["what"] for entry in report["not_seen"] if "later calls of " in entry["what"]]
+        assert [what.endswith(f".{self.kind.name}") for what in told] == [True] * put_back
         if self.kind.recorded is not None:
             assert self.kind.recorded(found, report) == times
 
@@ -162,7 +169,7 @@ def test_made_while_started_and_left(users: Users) -> None:
 
 def test_made_before_and_removed_while_started(users: Users) -> None:
     before = users.patch()
-    with users.started(1):
+    with users.started(1, put_back=not users.kind.anew):
         users.uses(patched=True)
         users.put(before)
     assert users.held() is users.original

@@ -68,7 +68,7 @@ KINDS = {
     "a method": Kind(Tensor, "exp", lambda: X.exp(), named("Tensor.exp")),
     "an operator": Kind(Tensor, "__add__", lambda: X + X, named("Tensor.__add__")),
     "Cells": Kind(nn.Cell, "__call__", lambda: NET(X), named("Cell.dense.Dense"), NET),
-    "Primitives": Kind(ops.Primitive, "__call__", lambda: NET(X), named("Primitive.act.ReLU"), NET),
+    "Primitives": Kind(ops.Primitive, "__call__", lambda: NET(X), named("Primitive.act.ReLU"), NET, anew=True),
     "an optimizer": Kind(nn.Optimizer, "__call__", lambda: OPTIMIZER(GRADIENTS)),
     "printing": Kind(Tensor, "__repr__", lambda: repr(X), left_out("printing")),
     "making parameters": Kind(ms.Parameter, "set_data", lambda: OPTIMIZER.learning_rate.set_data(Tensor(0.0))),

@@ -26,6 +26,8 @@ class _Absent:
 
 ABSENT: Any = _Absent()
 """Marks an attribute that the owner inherits: it has no raw value, and putting it back means deleting it."""
+put_back: set[str] = set()
+"""The places where somebody else put back what was there while ours was; whoever tells of them takes them out."""
 
 
 @attrs.frozen(eq=False)
@@ -99,8 +101,11 @@ class Place:
 
     def take_back(self) -> bool:
         """Put back what was there; return False if somebody else has put something there meanwhile, which stays."""
-        self.is_put = False
+        was_put, self.is_put = self.is_put, False
         held = _held_by(self.owner, self.name)
+        if was_put and any(held is each.theirs for each in self.stood):
+            owner = getattr(self.owner, "__qualname__", getattr(self.owner, "__name__", "?"))
+            put_back.add(f"{owner}.{self.name}")
         behind = _behind(self.theirs if held is self.ours else held)
         if behind is ABSENT and held is not ABSENT:
             delattr(self.owner, self.name)

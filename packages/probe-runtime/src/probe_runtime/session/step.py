@@ -18,11 +18,13 @@ from probe_runtime.config.config import Config
 from probe_runtime.describe.leaf import Leaf
 from probe_runtime.describe.run_error import RunError
 from probe_runtime.notice import notice
+from probe_runtime.patching.places import put_back
 
 from .token_gate import TokenGate
 
 #: Takes (step, models) and returns a context that puts every tap in place, and takes them away when it is left.
 Install = Callable[["DumpingStep", tuple[Any, ...]], contextlib.AbstractContextManager[Any]]
+_PUT_BACK = "somebody else put back there what was there before start(), so these calls read as never made"
 
 
 def _nothing() -> None:
@@ -138,6 +140,7 @@ class DumpingStep:
             self._models[id(model)] = model
         roots = self.table.roots_of(model) or tuple(self.table.roots.values())
         self.gate = gate
+        put_back.clear()  # what was found by others is none of this step's
         with contextlib.ExitStack() as stack:
             if gate is not None:
                 for root in roots[:1]:
@@ -184,6 +187,8 @@ class DumpingStep:
         if self._installed is not None:
             installed, self._installed = self._installed, None
             installed.close()
+            while put_back:
+                self.collector.coverage.unseen(f"later calls of {put_back.pop()}", _PUT_BACK)
 
     def write_files(self) -> dict[str, Any] | None:
         """Write the files with what is recorded so far; the journal stays. Return None when collecting broke off."""
