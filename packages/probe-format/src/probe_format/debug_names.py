@@ -6,6 +6,7 @@ import re
 
 from .errors import FormatError
 from .excerpts import brief
+from .jsonio import meant
 from .names import DebugName, debug_form
 
 __all__ = ["debug_record", "gradient_record", "parse_debug_name"]
@@ -34,4 +35,4 @@ def parse_debug_name(text: str) -> DebugName:
     found = _NAME.fullmatch(text)
     if found is None:
         raise FormatError(f"{brief(text)} is not the name of a saved value; 'loss.0.debug' would be.")
-    return DebugName(found["name"], int(found["count"]))
+    return DebugName(meant(found["name"]), int(found["count"]))
