@@ -158,6 +158,7 @@ def test_numbers_that_are_not_finite_are_compared_too(tmp_path, values):
     check = TensorFiles(checksums=False, own=True)
     assert check.problem(tensor_at(tmp_path, said)) == ""
     assert "its record says 7" in check.problem(tensor_at(tmp_path, {**said, "Max": 7.0}))
+    assert "int too large" in check.problem(tensor_at(tmp_path, {**said, "Max": 10**400}))
 
 
 def tensor_at(folder, said):

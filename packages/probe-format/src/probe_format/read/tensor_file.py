@@ -59,7 +59,7 @@ class TensorFiles:
             refuse_link(path)
             with in_memory(path):
                 return next(self._problems(path, tensor), "")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             return f"its file cannot be read ({error})."
         except FormatError as error:
             return f"its file cannot be read: {error}"
