@@ -94,11 +94,6 @@ class ParamsGradName:
         return f"{self.prefix}.{self.path}.{self.cls}.{self.moment}{tail}"
 
 
-def debug_form(name: str, count: int) -> str:
-    """Return the text of a `DebugName`."""
-    return f"{inert(name)}.{count}.debug"
-
-
 @frozen
 class DebugName:
     """Name the record of a value saved by name: ``{name}[_grad].{count}.debug``."""
@@ -107,7 +102,7 @@ class DebugName:
     count: int
 
     def __str__(self) -> str:
-        return debug_form(self.name, self.count)
+        return f"{inert(self.name)}.{self.count}.debug"
 
 
 @frozen
