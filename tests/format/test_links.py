@@ -213,6 +213,14 @@ def test_a_link_put_in_while_a_run_goes_on_leads_nothing_astray(tmp_path, victim
     assert not (rank / "records.journal").exists()
 
 
+def test_a_folder_that_is_gone_is_told_by_the_name_of_the_file_alone(tmp_path):
+    run = Run(tmp_path / "dump")
+    shutil.rmtree(run.rank)
+    for write in (run.end, lambda: replace_file(run.rank / "x.json", b"")):
+        with pytest.raises(FileNotFoundError, match=rf"No such file or directory: '{run.rank}[^']*'$"):
+            write()
+
+
 def test_a_name_that_a_link_took_is_made_anew(tmp_path, victim):
     run = Run(tmp_path / "dump")
     for name in ("dump.json", "report.json", "stack.json"):

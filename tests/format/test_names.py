@@ -116,8 +116,8 @@ def test_the_first_forward_record_of_a_module():
     assert first_forward("Module.fc.Linear.parameters_grad") == "Module.fc.Linear.forward.0"
 
 
-SAFE = set(string.ascii_letters + string.digits + "._-+=@()[]{},~")
-TEXTS = st.text(st.characters(), max_size=30) | st.text(st.sampled_from("ab./~é\0"), max_size=300)
+SAFE = set(string.ascii_letters + string.digits + "._-")  # what msprobe opens
+TEXTS = st.text(st.characters(), max_size=30) | st.text(st.sampled_from("ab./-é\0"), max_size=300)
 
 
 def is_file_name(name):
@@ -144,9 +144,7 @@ def test_different_texts_have_different_file_names(texts):
     assert len({*names}) == len(names), made
 
 
-@pytest.mark.parametrize(
-    "text", ["Functional.linear.0.forward.input.1.pt", "a(b)[0]{x},=+@-_.npy", "x" * 252 + ".pt"]
-)
+@pytest.mark.parametrize("text", ["Functional.linear.0.forward.input.1.pt", "a-_.npy", "x" * 252 + ".pt"])
 def test_a_safe_text_stays_as_it_is(text):
     assert safe_file_name(text) == text
 

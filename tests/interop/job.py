@@ -42,7 +42,7 @@ class Mix(nn.Module):
 
 class Masked(nn.Module):
     def forward(
-        self, x: torch.Tensor, mode: str, *, note: str, turn: complex, share: Decimal
+        self, x: torch.Tensor, mode: str, *, note: str, turn: complex, share: Decimal, over: set[int]
     ) -> torch.Tensor:
         scores = x @ x.mT;+scores  # noqa: B018, E702  # fmt: skip
         mask = torch.full(scores.shape[-2:], float("-inf")).triu(1)
@@ -70,7 +70,7 @@ class Net(nn.Module):
         if self.mix is not None:
             x = self.mix(x, x, v=x)
         if self.masked is not None:
-            x = self.masked(x, "=mean", note="a;-b", turn=-1j, share=Decimal("-0.5"))
+            x = self.masked(x, "=mean", note="a;-b", turn=-1j, share=Decimal("-0.5"), over={-1})
         x = self.first(x, scale=0.5)
         mask = tokens[..., None] == 3
         x = (

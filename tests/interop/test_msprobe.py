@@ -123,8 +123,8 @@ def test_what_looks_like_a_formula_is_read_as_it_was_meant(shop: Shop) -> None:
     assert masked["output"][0]["Min"] == " -inf" and float(masked["output"][0]["Min"]) == -np.inf
     given = data["Module.masked.Masked.forward.0"]
     texts = [given["input_args"][1], *given["input_kwargs"].values()]
-    assert [text["value"] for text in texts] == [" =mean", "a; -b", "(-0-1j)", " -0.5"]
-    assert [plain(text) for text in texts] == ["=mean", "a;-b", "(-0-1j)", "-0.5"]
+    assert [text["value"] for text in texts] == [" =mean", "a; -b", "(-0-1j)", " -0.5", "{-1}"]
+    assert [plain(text) for text in texts] == ["=mean", "a;-b", "(-0-1j)", "-0.5", "{-1}"]
     assert "x @ x.mT; +scores" in (rank / "stack.json").read_text()
     row = by_name(shop.compare(rank, rank))["Tensor.masked_fill.0.forward.output.0"]
     assert float(row["NPU min"]) == -np.inf

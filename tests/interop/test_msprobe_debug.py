@@ -32,6 +32,7 @@ def dump(folder: Path, kind: str, scale: float) -> Path:
         saver.save(np.arange(4, dtype=np.float32), "array")
         saver.save(x * torch.nan, "bad")
         saver.save(5, "number", save_backward=False)
+        saver.save(x * 4, "-x")
         saver.save(x * 3, "x")
         (y.relu().sum() + y.sum()).backward()
     return folder / "step0" / "rank" / "debug.json"
@@ -54,6 +55,8 @@ def test_msprobe_compares_two_debug_dumps(tmp_path: Path, kind: str) -> None:
     wanted = {"nest.0.debug.y", "nest.0.debug.l.0", "nest_grad.0.debug.y", "x.0.debug", "x_grad.0.debug", "x.1.debug",
               "array.0.debug", "bad.0.debug", "number.0.debug"}  # fmt: skip
     assert wanted <= set(rows)
+    (odd,) = (row for name, row in rows.items() if "-x.0.debug" in name)
+    assert kind == "md5" or float(odd["MaxAbsErr" if kind == "tensor" else "Max diff"]) == 0
     rows = compare(tmp_path / "differ", other, one)
     if kind == "md5":
         assert {n: rows[n]["Result"] for n in ("nest.0.debug.y", "x.0.debug", "x_grad.0.debug")} == {

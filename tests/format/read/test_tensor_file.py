@@ -141,7 +141,7 @@ def test_the_numbers_of_the_record_are_those_of_the_file(tmp_path, dtype, suffix
     said = {"type": "torch.Tensor", "dtype": f"torch.{dtype}", "shape": [3, 5], **found, "data_name": name}
     check = TensorFiles(checksums=False, own=own)
     assert check.problem(tensor_at(tmp_path, said)) == ""
-    for key in ("Max", "Min", "Norm"):
+    for key in {"Max", "Min", "Mean", "Norm"} & found.keys():
         other = {**said, key: not said[key] if dtype == "bool" and key != "Norm" else said[key] * 1.01 + 1}
         problem = check.problem(tensor_at(tmp_path, other))
         assert (
@@ -158,6 +158,7 @@ def test_numbers_that_are_not_finite_are_compared_too(tmp_path, values):
     check = TensorFiles(checksums=False, own=True)
     assert check.problem(tensor_at(tmp_path, said)) == ""
     assert "its record says 7" in check.problem(tensor_at(tmp_path, {**said, "Max": 7.0}))
+    assert "int too large" in check.problem(tensor_at(tmp_path, {**said, "Max": 10**400}))
 
 
 def tensor_at(folder, said):

@@ -179,6 +179,17 @@ def test_a_long_list_of_problems_ends(folder):
     assert len(verdict.problems) == 51 and verdict.problems[-1] == "... and more."
 
 
+def test_the_tensor_files_of_a_killed_run_are_checked(tmp_path):
+    shutil.copytree(CORPUS / "probe" / "torn", tmp_path / "dump")
+    for path in (tmp_path / "dump" / "step0" / "rank" / "dump_tensor_data").iterdir():
+        raw = path.read_bytes()
+        path.write_bytes(raw[:-1])
+        (verdict,) = verify(tmp_path / "dump")
+        assert verdict.state == "damaged" and path.name in verdict.problems[0]
+        path.write_bytes(raw)
+    assert verify(tmp_path / "dump")[0].state == "torn"
+
+
 def test_a_torn_journal_beside_a_broken_report_is_damage_that_can_be_recovered(tmp_path):
     shutil.copytree(CORPUS / "probe" / "torn", tmp_path / "dump")
     (tmp_path / "dump" / "step0" / "rank" / "report.json").write_text("{")

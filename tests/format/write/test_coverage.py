@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from probe_format.journal import events
+from probe_format.journal.frames import Count
 from probe_format.write.coverage import Coverage, Tally
 from probe_format.write.rank_writer import RankWriter
 
@@ -68,7 +69,7 @@ def test_the_last_counts_are_those_of_the_files(tmp_path: Path) -> None:
     """Events that come while the files are written: in the files and counted, or neither."""
     for round in range(10):
         writer = RankWriter(tmp_path / str(round), {"task": "statistics", "dump_data_dir": None})
-        coverage, numbers = Coverage(), itertools.count()
+        coverage, numbers = Coverage(written={"calls": Count()}), itertools.count()
 
         def work() -> None:
             for _ in range(50):
@@ -82,5 +83,6 @@ def test_the_last_counts_are_those_of_the_files(tmp_path: Path) -> None:
         said = writer.finish(final=True, last=lambda: events.tally(coverage.json()))  # noqa: B023
         for thread in threads:
             thread.join()  # too late for this step: neither an error nor a record
-        assert said["counts"]["recorded"].get("calls", 0) == said["records"]
+        assert said["counts"].get("recorded", {}).get("calls", 0) == said["records"]
+        assert next(numbers) == THREADS * 50
         assert not (tmp_path / str(round) / "records.journal").exists()

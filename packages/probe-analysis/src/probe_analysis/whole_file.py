@@ -24,5 +24,6 @@ def write_whole(path: str | Path, text: str) -> None:
             with contextlib.suppress(OSError):
                 draft.unlink()
         if isinstance(error, OSError):
-            error.filename, error.filename2 = str(path), None
+            error.filename = str(path)
+            del error.filename2
         raise

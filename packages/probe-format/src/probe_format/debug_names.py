@@ -6,7 +6,8 @@ import re
 
 from .errors import FormatError
 from .excerpts import brief
-from .names import DebugName, debug_form
+from .jsonio import meant
+from .names import DebugName
 
 __all__ = ["debug_record", "gradient_record", "parse_debug_name"]
 
@@ -18,12 +19,12 @@ _NAME = re.compile(
 
 def debug_record(name: str, count: int) -> str:
     """Return the record name of the value saved under ``name``; ``count`` starts from 0 in each step."""
-    return debug_form(name, count)
+    return str(DebugName(name, count))
 
 
 def gradient_record(name: str, count: int) -> str:
     """Return the record name of that value's gradients."""
-    return debug_form(f"{name}_grad", count)
+    return str(DebugName(f"{name}_grad", count))
 
 
 def parse_debug_name(text: str) -> DebugName:
@@ -34,4 +35,4 @@ def parse_debug_name(text: str) -> DebugName:
     found = _NAME.fullmatch(text)
     if found is None:
         raise FormatError(f"{brief(text)} is not the name of a saved value; 'loss.0.debug' would be.")
-    return DebugName(found["name"], int(found["count"]))
+    return DebugName(meant(found["name"]), int(found["count"]))

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from .errors import FormatError
 from .excerpts import brief
+from .jsonio import inert
 
 __all__ = [
     "CLIP_GRAD",
@@ -93,10 +94,6 @@ class ParamsGradName:
         return f"{self.prefix}.{self.path}.{self.cls}.{self.moment}{tail}"
 
 
-#: The text of a `DebugName`, from its name and count.
-debug_form = "{}.{}.debug".format
-
-
 @frozen
 class DebugName:
     """Name the record of a value saved by name: ``{name}[_grad].{count}.debug``."""
@@ -105,7 +102,7 @@ class DebugName:
     count: int
 
     def __str__(self) -> str:
-        return debug_form(self.name, self.count)
+        return f"{inert(self.name)}.{self.count}.debug"
 
 
 @frozen
@@ -211,17 +208,18 @@ def tensor_file_name(record: str, category: str, indexes: Sequence[int | str], s
     return text if _KEPT.fullmatch(text) else safe_file_name(text)
 
 
-_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-+=@()[]{},")
+_UNSAFE = re.compile("[^A-Za-z0-9._-]")
 _MAX_BYTES = 255
-#: A name of these characters, not of dots alone.
-_KEPT = re.compile(rf"(?=\.*[^.])[{re.escape(''.join(sorted(_SAFE)))}]{{1,{_MAX_BYTES}}}")
+#: A name of these characters, not of dots alone, without a hash.
+_KEPT = re.compile(rf"(?!\.*$|.*-[0-9a-f]{{20}}(?:\.|$))[A-Za-z0-9._-]{{1,{_MAX_BYTES}}}")
 
 
 def safe_file_name(text: str) -> str:
     """Return ``text`` where it is a safe file name, else a readable form that ends in a hash of ``text``.
 
     At most 255 bytes, no separators, no control characters, never ``.`` or ``..``; the last suffix
-    (``.pt``) is kept. Two different texts give two different names: ``~`` is never in a name that is kept.
+    (``.pt``) is kept. Two different texts give two different names: no name that is kept has a hash.
+    msprobe opens files of just these characters.
     """
     if _KEPT.fullmatch(text):
         return text
@@ -229,8 +227,8 @@ def safe_file_name(text: str) -> str:
 
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=10).hexdigest()
     stem, dot, suffix = text.rpartition(".")
-    if not dot or len(suffix) > 8 or not _SAFE.issuperset(suffix):
+    if not dot or len(suffix) > 8 or _UNSAFE.search(suffix):
         stem, suffix = text, ""
-    clean = "".join(c if c in _SAFE else "_" for c in stem)
-    tail = f"~{digest}" + (f".{suffix}" if suffix else "")
+    clean = _UNSAFE.sub("_", stem)
+    tail = f"-{digest}" + (f".{suffix}" if suffix else "")
     return clean[: _MAX_BYTES - len(tail)] + tail

@@ -27,7 +27,8 @@ def naming(path: Path | str) -> Iterator[None]:
         yield
     except OSError as error:
         if not (isinstance(error.filename, str) and os.sep in error.filename):
-            error.filename, error.filename2 = str(path), None
+            error.filename = str(path)
+            del error.filename2
         raise
 
 

@@ -262,7 +262,7 @@ def _content(value: Any) -> dict[str, Any] | None:
     if isinstance(value, (bytes, bytearray)):
         return {"value": _text(bytes(value[:_TEXT]).hex()), "length": len(value)}
     if isinstance(value, (set, frozenset)) and all(isinstance(v, (int, float, str, bool)) for v in value):
-        return {"value": sorted(_text(v) for v in value)}
+        return {"value": _text(f"{{{', '.join(sorted(map(repr, value)))}}}")}
     if isinstance(value, type):
         return {"type": "type", "value": _type_name(value)}
     if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):

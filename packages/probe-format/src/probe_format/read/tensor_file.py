@@ -59,7 +59,7 @@ class TensorFiles:
             refuse_link(path)
             with in_memory(path):
                 return next(self._problems(path, tensor), "")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             return f"its file cannot be read ({error})."
         except FormatError as error:
             return f"its file cannot be read: {error}"
@@ -125,16 +125,18 @@ class TensorFiles:
 
     def _numbers(self, path: Path, tensor: Tensor, true: Stats) -> Iterator[str]:
         """Yield how the record's numbers differ from the true ones. msprobe computes some in the tensor's dtype."""
-        for name, found, said, close in (
-            ("Max", true.max, tensor.max, 1e-6),
-            ("Min", true.min, tensor.min, 1e-6),
-            ("Norm", true.norm, tensor.norm, 1e-3),
+        near = 1e-3 * max(abs(true.max or 0), abs(true.min or 0))  # what is left where elements cancel out
+        for name, found, said, close, off in (
+            ("Max", true.max, tensor.max, 1e-6, 0),
+            ("Min", true.min, tensor.min, 1e-6, 0),
+            ("Mean", true.mean, tensor.mean, 1e-2, near),
+            ("Norm", true.norm, tensor.norm, 1e-3, 0),
         ):
             if found is None or said is None:
                 continue
             sure = math.isfinite(found) and math.isfinite(said) and name != "Norm"
             if (self.own or sure) and not (
-                math.isclose(found, said, rel_tol=close) or (found != found and said != said)
+                math.isclose(found, said, rel_tol=close, abs_tol=off) or (found != found and said != said)
             ):
                 yield f"its file {path.name} has the {name} {found}, its record says {said}."
 

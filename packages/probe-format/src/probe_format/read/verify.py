@@ -97,22 +97,20 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
     if journal is not None:
         if journal.state == "damaged":
             yield f"records.journal is damaged: {journal.detail}."
-        else:
-            if not rank.is_empty:
-                notes.extend(_unended(journal))
-            for document in rank.documents:  # from the journal: what recovery would write
-                yield from map(str, _checked(document))
-            notes.extend([str(rank.lost)] if rank.lost else [])
-            notes.extend(_faults(rank))
-        return
-    if report is None:
-        notes.append("No checksums: only dumps by Probe have a report.json.")
+            return
+        if not rank.is_empty:
+            notes.extend(_unended(journal))
+        for document in rank.documents:  # from the journal: what recovery would write
+            yield from map(str, _checked(document))
     else:
-        yield from _checksums(rank.path, report)
-        if report.state == "open":
-            notes.append("The step was stopped and never ended (no step()); the files hold all of it.")
-        notes.extend(_faults(rank))
-    yield from _documents(rank, report)
+        if report is None:
+            notes.append("No checksums: only dumps by Probe have a report.json.")
+        else:
+            yield from _checksums(rank.path, report)
+            if report.state == "open":
+                notes.append("The step was stopped and never ended (no step()); the files hold all of it.")
+        yield from _documents(rank, report)
+    notes.extend(_faults(rank))
     notes.extend([str(rank.lost)] if rank.lost else [])
     yield from _tensor_files(rank, notes, progress)
 
