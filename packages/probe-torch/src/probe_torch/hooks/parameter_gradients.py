@@ -115,13 +115,8 @@ class ParameterGradients:
 
     @contextmanager
     def in_steps(self, each: bool) -> Iterator[None]:
-        """Look at what the steps of optimizers get, whoever calls them, while this is open.
-
-        each: whether to record all of it; else only what no hook has brought, as the run may clear it after the step.
-        """
-        if not self._wanted:
-            yield
-            return
+        """Record what optimizers' steps get while this is open, or (not ``each``) what of it no hook has brought."""
+        each = each and self._wanted
         on_step = guarded("an optimizer", "its gradients", self._on_step if each else self.late)
         hook = torchs.register_optimizer_step_pre_hook(on_step)
         try:
