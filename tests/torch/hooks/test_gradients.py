@@ -768,3 +768,43 @@ def test_what_an_optimizer_gets(asked: bool, tmp_path: Path) -> None:
         assert data[other].keys() == {"weight", "bias"}
     left_out = report(tmp_path / "dump")["counts"]["left_out"]
     assert left_out.get("gradients of an optimizer's own copies of parameters", 0) == asked
+
+
+@pytest.mark.parametrize("cleared", ["before the step", "after the step"])
+def test_gradients_that_the_run_sets_itself_are_recorded(tmp_path: Path, cleared: str) -> None:
+    """As FSDP does: no hook is called. They are cleared after the step, or the last step's are freed for them."""
+    net = nn.Sequential(nn.Linear(4, 4, bias=False))
+    (weight,) = net.parameters()
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    truth: list[Tensor] = []
+    with opened(tmp_path, level="L0", task="tensor") as debugger:
+        for _ in range(12):
+            debugger.start(net)
+            if cleared == "before the step":
+                optimizer.zero_grad()
+            (weight.grad,) = torch.autograd.grad(net(torch.randn(2, 4)).square().sum(), [weight])
+            truth.append(weight.grad.clone())
+            optimizer.step()
+            if cleared == "after the step":
+                optimizer.zero_grad()
+            debugger.stop()
+            debugger.step()
+    for step, grad in enumerate(truth):
+        (found,) = records(tmp_path / "dump", step)["Module.0.Linear.parameters_grad"]["weight"]
+        assert found["found_late"] is True
+        assert torch.equal(load(tmp_path / "dump", found, step), grad), step
+
+
+def test_the_next_gradient_is_another_one_wherever_it_lies(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(4, 4, bias=False))
+    (weight,) = net.parameters()
+    with opened(tmp_path, level="L0") as debugger:
+        for step in range(40):
+            debugger.start(net)
+            weight.grad = None
+            weight.grad = torch.full((4, 4), float(step))
+            debugger.stop()
+            debugger.step()
+    for step in range(40):
+        (found,) = records(tmp_path / "dump", step)["Module.0.Linear.parameters_grad"]["weight"]
+        assert found["Max"] == step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +25,7 @@ class _Hooked:
 
     entry: the parameter with its names.
     handle: removes the hook.
-    before: (id, version) of its gradient when it was hooked; None if it had no gradient.
+    before: the mark of its gradient when it was hooked; None if it had no gradient.
     content: address of torch's C++ tensor behind the parameter when it was hooked. A swap gives the parameter
     another one, and the hook stays with the first.
     alone: whether no other hook was on it.
@@ -32,7 +33,7 @@ class _Hooked:
 
     entry: TrackedParameter
     handle: Any
-    before: tuple[int, int] | None
+    before: tuple[Any, ...] | None
     content: int
     alone: bool
 
@@ -91,9 +92,8 @@ class ParameterGradients:
                     hooks: dict[int, Any] = p._post_accumulate_grad_hooks
                     for key in [key for key in hooks if key != handle.id]:
                         hooks[key] = hooks.pop(key)
-                self._hooked[id(p)] = _Hooked(
-                    entry, handle, None if p.grad is None else _mark(p.grad), p._cdata, alone
-                )
+                before = None if p.grad is None else _mark(p.grad)
+                self._hooked[id(p)] = _Hooked(entry, handle, before, p._cdata, alone)
 
     def let_go(self, t: torch.Tensor) -> None:
         """Remove the hook from ``t``, which is about to be swapped; the next `hook` puts it back."""
@@ -114,20 +114,18 @@ class ParameterGradients:
                 self.collector.coverage.unseen(f"{record}: gradient of {name}", _CONSUMED)
 
     @contextmanager
-    def in_steps(self) -> Iterator[None]:
-        """Record what the steps of optimizers get, whoever calls them, while this is open."""
-        if not self._wanted:
-            yield
-            return
-        hook = torchs.register_optimizer_step_pre_hook(
-            guarded("an optimizer", "its gradients", self._on_step)
-        )
+    def in_steps(self, each: bool) -> Iterator[None]:
+        """Record what optimizers' steps get while this is open, or (not ``each``) what of it no hook has brought."""
+        each = each and self._wanted
+        on_step = guarded("an optimizer", "its gradients", self._on_step if each else self.late)
+        hook = torchs.register_optimizer_step_pre_hook(on_step)
         try:
             yield
         finally:
             hook.remove()
 
     def _on_step(self, optimizer: Any, *_: Any) -> None:
+        self.late()
         entries = {id(entry.parameter): entry for entry in self.table.parameters()}
         with aside():
             for p in [p for group in optimizer.param_groups for p in group["params"]]:
@@ -139,7 +137,7 @@ class ParameterGradients:
                     self.collector.parameter_gradient(entries[id(p)], p.grad, in_step=True)
 
     @apart
-    def late(self) -> None:
+    def late(self, *_: Any) -> None:
         """Record the gradients for which no hook was called: FSDP sets them itself, after its reduce-scatter."""
         arrivals = self.collector.arrivals
         for which, known in self._hooked.items():
@@ -167,5 +165,7 @@ class ParameterGradients:
         return call
 
 
-def _mark(grad: torch.Tensor) -> tuple[int, int]:
-    return id(grad), grad._version
+def _mark(grad: torch.Tensor) -> tuple[Any, ...]:
+    """Return what tells a gradient from the next, which may get the first's address, but has other memory than that."""
+    memory = weakref.ref(grad.untyped_storage()) if grad.layout is torch.strided else None
+    return id(grad), grad._version, memory

@@ -94,8 +94,8 @@ class StepOpener:
             with contextlib.ExitStack() as stack:
                 if eager:
                     stack.enter_context(uncompiled())
-                if config.optimizer_grad and config.level != "L1":
-                    stack.enter_context(arrivals.in_steps())
+                if config.level != "L1":
+                    stack.enter_context(arrivals.in_steps(config.optimizer_grad))
                 if table.entries:
                     stack.enter_context(patched_call(table, arrivals.on_call(step.tap)))
                 stack.enter_context(watched_swaps(guarded("a swap", "its tensors", let_go)))
