@@ -12,9 +12,8 @@ from probe_analysis.align import suggest_mapping
 from probe_analysis.diff import CallDiff, Diff, diff
 from probe_analysis.whole_file import write_whole
 
-from .command import Command
+from .command import Command, shown
 from .options import add_comparison, add_dump, add_part, add_table, comparison, part
-from .progress import shown
 from .table import print_rows, table, write_table
 
 

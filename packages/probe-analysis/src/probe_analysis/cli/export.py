@@ -11,9 +11,8 @@ from probe_format.terminal import say, tell
 
 from probe_analysis.export import FORMS, Exported, export, leftovers
 
-from .command import Command
+from .command import Command, shown
 from .options import add_dump, add_part, part
-from .progress import shown
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -12,9 +12,8 @@ from probe_format.terminal import say
 
 from probe_analysis.ranks import WHY, Disagreement, Ranks, ranks, ranks_text
 
-from .command import Command
+from .command import Command, shown
 from .options import add_number, add_table
-from .progress import shown
 from .table import print_rows, write_table
 
 

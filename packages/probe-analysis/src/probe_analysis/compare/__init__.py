@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from probe_analysis.compare.tolerance import dtype_name, eps_of, range_of
+
 from .arguments import ArgumentDifference, compare_arguments
 from .distance import Distance, as_float, comparable, distance
-from .dtypes import dtype_name, eps_of, range_of
 from .elements import Elements, compare_elements
 from .tolerance import Tolerance
 

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 from probe_format.jsonio import number
 
-from .dtypes import dtype_name, eps_of
+from .tolerance import dtype_name, eps_of
 
 _NAMES = ("Max", "Min", "Mean", "Norm")
 Numbers = Sequence[float | None]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from probe_analysis.nonfinite.watch import Risk
+
 from .first import Finding, NonFinite, broken, first_non_finite, non_finite_in
-from .risks import Risk
 from .watch import Watch
 
 __all__ = ["Finding", "NonFinite", "Risk", "Watch", "broken", "first_non_finite", "non_finite_in"]

@@ -17,8 +17,7 @@ from probe_format.schema import non_finite
 from probe_analysis.calls import GRADIENTS, AtCall, Call, Run, Source, Value, runs_of
 from probe_analysis.frame import Framed, frame_of
 
-from .risks import Risk
-from .watch import Watch
+from .watch import Risk, Watch
 
 
 @frozen(eq=False)

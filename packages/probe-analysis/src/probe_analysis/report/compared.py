@@ -10,8 +10,7 @@ from attrs import frozen
 
 from probe_analysis.diff import CallDiff, RunDiff, Verdict
 
-from .columns import numbers, whole
-from .numbering import Numbering
+from .columns import Numbering, numbers, whole
 from .record_columns import SIDES
 from .run_columns import RunColumns
 

@@ -13,8 +13,7 @@ from probe_format.jsonio import number
 from probe_analysis.compare import as_float, dtype_name
 from probe_analysis.nonfinite import broken
 
-from .columns import numbers, whole
-from .numbering import Numbering
+from .columns import Numbering, numbers, whole
 
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
 #: What only a tensor's file has; tensors that differ in nothing else are described alike.

@@ -16,8 +16,8 @@ from probe_format.values import plain
 from probe_analysis.calls import Call, Parts
 from probe_analysis.nonfinite import Watch
 
+from .columns import Numbering
 from .facts import Facts
-from .numbering import Numbering
 
 SIDES = ("in", "parameter", "out")
 #: How many arguments of one call that are no tensors are in the page.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from probe_analysis.trend.picture import sparkline
+
 from .picture import draw
 from .series import Series, magnitude
 from .sources import QUANTITIES, STATISTICS
-from .sparkline import sparkline
 from .trend import Trend, trend
 
 __all__ = [
