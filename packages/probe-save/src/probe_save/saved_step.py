@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, field
-from probe_format.debug_names import debug_record, gradient_record
 from probe_format.excerpts import error_text
 from probe_format.journal import events
+from probe_format.names import debug_record, gradient_record
 from probe_format.values import unsupported
 from probe_format.write import Coverage, RankWriter
 from probe_runtime.collect import header_of

@@ -1,4 +1,4 @@
-"""Declare a command of this package: what its help says, its options, and what it does."""
+"""Declare a command of this package, and let it run: to its exit code, whoever reads, and saying how far it is."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Command:
         parser = argparse.ArgumentParser(f"probe {self.name}", description=self.description, epilog=epilog)
         self.options(parser)
         arguments = parser.parse_args(argv)
-        work = partial(uncollected, partial(self.run, arguments))
-        with patient_output():
+        work = partial(_uncollected, partial(self.run, arguments))
+        with _patient_output():
             return exit_code(self.name, work, failed=2)  # 1 means a finding
 
 
 @contextmanager
-def patient_output() -> Iterator[None]:
+def _patient_output() -> Iterator[None]:
     """Go on to the exit code when the reader of the output has gone, as in ``| head``: 0 would say that all is well."""
     out = sys.stdout
     sys.stdout = cast(TextIO, _Patient(out))
@@ -83,7 +83,7 @@ class _Patient:
         os.close(nowhere)
 
 
-def uncollected(work: Callable[[], int]) -> int:
+def _uncollected(work: Callable[[], int]) -> int:
     """Run without the search for garbage: it walks all calls again and again, a fifth of the time, and finds none."""
     was = gc.isenabled()
     gc.disable()

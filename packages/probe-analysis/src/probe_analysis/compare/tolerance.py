@@ -1,4 +1,7 @@
-"""Decide how far two results of one call may be apart: by dtype, length of its sums, and how far its inputs are."""
+"""Tell how precise each dtype is, and decide by that how far two results of one call may be apart.
+
+Dtypes have one name here, whatever the framework.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Risk:
         return f"{self.call.name}.{self.value.slot} reaches {self.magnitude:.6g}: {what}"
 
 
-def risks_of(run: Run, call: Call, parts: Parts, factor: float = 8.0) -> list[Risk]:
+def _risks_of(run: Run, call: Call, parts: Parts, factor: float = 8.0) -> list[Risk]:
     """Return the results of a call that are close to a limit of their dtype.
 
     factor: how many times a magnitude may grow until it overflows to count.
@@ -93,7 +93,7 @@ class Watch:
         suspect = suspect_of(call.name, call.order, parts)
         if suspect is not None:
             self._found.append(suspect)
-        self.risks += risks_of(self.run, call, parts, self.factor)
+        self.risks += _risks_of(self.run, call, parts, self.factor)
 
     @property
     def suspects(self) -> list[Suspect]:
