@@ -361,7 +361,6 @@ def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
 
 
 def _name(key: Any) -> str:
-    """Return a key as text."""
     try:
         return str(key)
     except Exception:
@@ -409,7 +408,6 @@ def first_met(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
 
 
 def _kind(value: Any) -> Describe:
-    """Return what describes the values of this value's class."""
     if isinstance(value, type):
         return _odd
     if isinstance(value, Mapping):

@@ -69,7 +69,6 @@ class SavedStep:
 
     @property
     def alive(self) -> bool:
-        """Return whether anything more is recorded."""
         return self._journal.alive
 
     @property

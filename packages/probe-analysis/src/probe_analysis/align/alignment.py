@@ -199,7 +199,6 @@ class _State:
             self.pairs[back] = Pair(self.a.by_name[back], self.b.by_name[its], how)
 
     def match_wrappers(self, wrappers: Sequence[Call]) -> None:
-        """Match the wrappers that both runs have."""
         seconds = {call.name: call for call in wrappers if self.b.by_name.get(call.name) is call}
         for call in wrappers:
             if call.name in seconds and self.a.by_name.get(call.name) is call:

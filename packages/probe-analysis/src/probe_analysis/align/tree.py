@@ -33,7 +33,6 @@ class Node:
 
     @property
     def is_module(self) -> bool:
-        """Return whether it is the call of a module."""
         return self.call.kind == "module"
 
 

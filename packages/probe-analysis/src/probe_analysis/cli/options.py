@@ -20,7 +20,6 @@ Options = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 def add_dump(parser: Options, name: str = "dir") -> None:
-    """Add the dump that is read."""
     parser.add_argument(name, help="a dump_path, a step folder, a rank folder, or a dump.json")
 
 

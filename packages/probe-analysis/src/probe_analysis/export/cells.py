@@ -136,7 +136,6 @@ def _all_finite(cells: Mapping[str, Any]) -> bool | None:
 
 
 def argument_cells(value: Any) -> dict[str, Any]:
-    """Return the cells of a value that is not a tensor."""
     encoded = isinstance(value, dict) and isinstance(value.get("type"), str)
     content = why_lost(value) or (plain(value) if not encoded or "value" in value else None)
     cells: dict[str, Any] = {

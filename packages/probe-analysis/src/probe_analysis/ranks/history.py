@@ -44,7 +44,6 @@ class History:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what was noted, as sentences."""
         more = "{} The like in {} more steps."
         return tuple(text if n == 1 else more.format(text, n - 1) for text, n in self.noted.values())
 

@@ -68,7 +68,6 @@ class _Step:
     local: Mapping[int, Local]
 
     def row(self, row: Row, updates: bool, asked: Sequence[str]) -> Iterator[Disagreement]:
-        """Yield where the ranks disagree in one call."""
         call = next(iter(row.values()))
         if collective(call):
             return  # paired by their groups instead

@@ -21,7 +21,6 @@ class Local:
     run: Run
 
     def _gradients(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield each gradient by its name."""
         for call in self.run.calls:
             if call.kind == "parameters_grad":
                 yield from ((f"{call.name}.{v.slot}", v.tensor) for v in self.run.read(call).values)

@@ -40,7 +40,6 @@ class Compared:
 
 
 def compared(found: RunDiff, a: RunColumns, b: RunColumns, texts: Numbering) -> Compared:
-    """Return a comparison as columns."""
     pair = [-1] * len(a.nodes)
     back = [-1] * len(b.nodes)
     for each in found.alignment.pairs:

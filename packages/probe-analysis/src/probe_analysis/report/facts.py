@@ -99,7 +99,6 @@ class Facts:
         return (_NUMBER, value) if isinstance(value, float) else (_ABSENT, math.nan)
 
     def columns(self) -> dict[str, Any]:
-        """Return all as columns for the page."""
         return {
             **{name: numbers(column) for name, column in zip(_STATISTICS, self._statistics, strict=True)},
             "marks": whole(self._marks),

@@ -117,7 +117,6 @@ class _Draft:
         self.records |= {id(run.rank): RecordColumns(texts, facts, Watch(run)) for run in self.opened[-1]}
 
     def take(self, call: Call, record: Any, parts: Parts) -> None:
-        """Take a record that was read. parts: what is in it."""
         self.records[id(call.rank)].take(call, record, parts)
 
     def read(self, number: int, dump: Dump, progress: Progress | None) -> None:

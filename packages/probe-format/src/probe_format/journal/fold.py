@@ -48,7 +48,6 @@ _key: Callable[[str], bytes] = functools.lru_cache(4096)(lambda key: jsonio.dump
 
 
 def _joined(name: str, rows: list[Row]) -> Row:
-    """Return the parts of one record as one row."""
     if ".parameters_grad" in name or ".optimizer_grad" in name:  # each arrival is one more
         return {key: [item for row in rows for item in row.get(key, ())] for row in rows for key in row}
     return functools.reduce(_overlaid, rows)
@@ -367,7 +366,6 @@ class Fold:
 
 
 def _some(rows: Iterator[tuple[str, Row]]) -> Iterator[list[tuple[str, Row]]]:
-    """Yield rows, many at a time."""
     while some := list(islice(rows, 256)):
         yield some
 

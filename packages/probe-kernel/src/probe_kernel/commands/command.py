@@ -35,7 +35,6 @@ class Command:
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names a dump."""
     parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
 
 

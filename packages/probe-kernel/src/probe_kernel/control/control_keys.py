@@ -58,7 +58,6 @@ class KeyReader:
     refused: list[str] = Factory(list)
 
     def read(self, document: Any) -> None:
-        """Read every key of the document."""
         example = f'Write {{"{_COMMON}": {{...}}}}.'
         if not isinstance(document, dict):
             self._problem("the file", f"holds {_short(document)}, and no sections.", example)

@@ -35,7 +35,6 @@ class Iterations:
 
     @property
     def all(self) -> bool:
-        """Return whether all are selected."""
         return self.spans is None
 
 

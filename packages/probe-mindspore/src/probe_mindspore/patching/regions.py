@@ -15,7 +15,6 @@ from probe_mindspore.module_kind import source_of_torch, torch_on_mindspore
 
 
 def _each(owners: str, names: str, about: str) -> list[tuple[str, str, str]]:
-    """Return a row for each of these names of each of these owners."""
     return [(owner, name, about) for owner in owners.split() for name in names.split()]
 
 

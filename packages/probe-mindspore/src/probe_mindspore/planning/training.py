@@ -34,7 +34,6 @@ class Training:
     notes: list[str] = field(factory=list)
 
     def run(self) -> None:
-        """Make the step."""
         try:
             self._run()
             wait()  # an operator may fail when Python is long past it
@@ -73,7 +72,6 @@ def _total(t: Tensor) -> Any:
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors in what a net returned."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple, Mapping)):

@@ -104,7 +104,6 @@ class TensorLeaf(CommonLeaf):
         return body
 
     def _described(self, placement: Placement, p: TensorView, path: ValuePath, t: Any) -> bytes:
-        """Return the tensor object of any tensor from its view."""
         body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
         if p.data is None:
             if p.error is not None:

@@ -268,7 +268,6 @@ class Recorder:
     # -- inside ---------------------------------------------------------------------------------------
 
     def _enter(self, call: Call, args: Args, kwargs: Kwargs, module: Any) -> None:
-        """Record the beginning of a call."""
         plan, walk = self.plan, self._walk
         redo, forward = call.redo, call.forward
         stack = None

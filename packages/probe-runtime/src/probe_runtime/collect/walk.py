@@ -187,13 +187,11 @@ def _tensor(walk: Any, value: Any, path: ValuePath) -> Described:
 
 
 def _met(walk: Any, value: Any, path: ValuePath) -> Described:
-    """Note a tensor that is not shown."""
     walk.found += ((path, value),)
     return b"", None
 
 
 def _nothing(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
-    """Pass over a single value that is not shown."""
     return b"", None
 
 

@@ -73,7 +73,6 @@ class KernelCalls:
         self.kernels.stop()
 
     def step(self) -> None:
-        """End the step, and report what came of it."""
         self.kernels.step()
 
     def close(self) -> None:
