@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from probe_runtime.describe.file_queue import LARGE, run_both
+from probe_runtime.describe.leaf import FileNames
+
 from .arrays import array_json
 from .common_leaf import CommonLeaf
-from .file_names import FileNames
 from .leaf import Leaf, Placement
 from .run_error import RunError, is_handed_on
 from .step_files import StepFiles
 from .tensor_options import TensorOptions, options_of, summarise
-from .two_at_once import LARGE, run_both
 
 __all__ = [
     "LARGE",
