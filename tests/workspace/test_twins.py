@@ -13,7 +13,7 @@ PAIRS = {
     "hooks.nodes", "hooks.parameter_gradients",
     "patching", "patching.apis", "patching.callers", "patching.introspection", "patching.lookup", "patching.patches",
     "patching.regions", "patching.wrappers",
-    "planning", "planning.planned_leaf", "planning.planner", "planning.random_numbers", "planning.training",
+    "planning", "planning.planned_leaf", "planning.planner", "planning.training",
     "session", "session.session", "session.step",
     "tensors", "tensors.leaf", "tensors.objects", "tensors.statistics", "tensors.tensor_view",
 }  # fmt: skip

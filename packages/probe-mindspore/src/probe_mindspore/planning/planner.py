@@ -28,8 +28,7 @@ from probe_mindspore.session.two_modes import TwoModes
 
 from .kept_state import unchanged
 from .planned_leaf import PlannedLeaf
-from .random_numbers import unchanged_randomness
-from .training import Training
+from .training import Training, unchanged_randomness
 
 
 def plan(

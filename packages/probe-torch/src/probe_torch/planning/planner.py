@@ -27,9 +27,8 @@ from probe_torch.session.session import listed
 from probe_torch.session.step import StepOpener
 
 from .planned_leaf import PlannedLeaf
-from .random_numbers import unchanged_randomness
 from .stand_ins import StandIns
-from .training import Training
+from .training import Training, unchanged_randomness
 
 _COMPILED = (
     "Planned as if torch.compile were not there: {}. With compiled: eager a dump is so; else it has only the calls of "

@@ -1,12 +1,15 @@
-"""Run one training step on tensors without numbers."""
+"""Run one training step on tensors without numbers; the run's random numbers go on as if there had been none."""
 
 from __future__ import annotations
 
+import contextlib
 import linecache
+import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from attrs import define, field
 from probe_format.errors import UsageError
@@ -100,3 +103,15 @@ def _is_library(module: object) -> bool:
 
 def _operator(error: BaseException) -> str:
     return str(getattr(error, "func", None) or (error.args[0] if error.args else type(error).__name__))
+
+
+@contextlib.contextmanager
+def unchanged_randomness() -> Iterator[None]:
+    """Put the states of all random number generators on the CPU back when the block is left."""
+    states = torch.random.get_rng_state(), random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        torch.random.set_rng_state(states[0])
+        random.setstate(states[1])
+        np.random.set_state(states[2])
