@@ -72,7 +72,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"demo"},
     ),
     "probe_save": (
-        {"counts", "frameworks", "uncompiled"},
+        {"frameworks", "uncompiled"},
         {"settings"},
         {"step_journal"},
         {"described_values"},

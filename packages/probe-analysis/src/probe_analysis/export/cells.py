@@ -36,10 +36,6 @@ def _integer(value: Any) -> int | None:
     return value if type(value) is int and _SMALLEST <= value <= _LARGEST else None
 
 
-def _texts(value: Any) -> list[str] | None:
-    return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
-
-
 def _integers(value: Any) -> list[int] | None:
     found = [_integer(item) for item in value] if isinstance(value, list) else [None]
     return None if None in found else [x for x in found if x is not None]
@@ -72,7 +68,7 @@ _MAKERS: Mapping[Type, Callable[[Any], Any]] = {
     "integer": _integer,
     "double": _double,
     "boolean": _of(bool),
-    "texts": _texts,
+    "texts": lambda x: x if isinstance(x, list) and all(isinstance(item, str) for item in x) else None,
     "integers": _integers,
 }
 #: Column -> the key of a tensor object that it is for, where that is not its name.

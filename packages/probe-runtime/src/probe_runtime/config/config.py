@@ -34,10 +34,6 @@ SECTIONS: tuple[str, ...] = get_args(Task)
 """The tasks. Each may have a section of its own in the file."""
 
 
-def _default_path() -> Path:
-    return Path("dump_path").absolute()
-
-
 @attrs.frozen(kw_only=True)
 class Config:
     """What to dump, and how. `resolve` makes it with checks; this class checks nothing.
@@ -57,7 +53,11 @@ class Config:
         "done by other packages",
         choice(*get_args(Level)),
     )
-    dump_path: Path = key(attrs.Factory(_default_path), "a directory; made when it is not there", output_path)
+    dump_path: Path = key(
+        attrs.Factory(lambda: Path("dump_path").absolute()),
+        "a directory; made when it is not there",
+        output_path,
+    )
     rank: tuple[int, ...] = key((), 'list of numbers and ranges, `[1, "4-6"]`, both ends included', numbers)
     step: tuple[int, ...] = key((), "as `rank`", numbers)
     precision: Precision = key(

@@ -62,7 +62,8 @@ def plan(
     """
     session = PrecisionDebugger._current
     config = wanted(config, collecting=session is not None and session.collecting)
-    _check(model)
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"The model to plan for must be a torch.nn.Module; got {kind_of(model)}.")
     files = CountedFiles()
     with _versions(), tempfile.TemporaryDirectory(prefix="probe-plan-") as folder, unchanged_randomness():
         stand_ins = StandIns()
@@ -88,11 +89,6 @@ def plan(
             report = step.end()
         assert report is not None
         return outcome(config, [report], Path(folder), files, training.notes)
-
-
-def _check(model: object) -> None:
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"The model to plan for must be a torch.nn.Module; got {kind_of(model)}.")
 
 
 @contextlib.contextmanager
