@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .outcome import exit_code
-from .selection import add_rank, add_step, refuse_unknown, whole_number
+from probe_format.cli.command import exit_code
+
+from .command import add_rank, add_step, refuse_unknown, whole_number
 
 __all__ = ["add_rank", "add_step", "exit_code", "refuse_unknown", "whole_number"]
