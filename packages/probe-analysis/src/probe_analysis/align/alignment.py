@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 from attrs import define, field, frozen
 from probe_format.names import with_direction
+from probe_format.schema import Side
 
-from probe_analysis.calls import GRADIENTS, Call, Run, Side
+from probe_analysis.calls.call import GRADIENTS, Call
+from probe_analysis.calls.run import Run
 
 from .mapping import Mapping
 from .sequence import aligned

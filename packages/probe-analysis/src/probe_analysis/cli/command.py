@@ -15,7 +15,7 @@ from attrs import frozen
 from probe_format.cli import exit_code
 from probe_format.terminal import ProgressLine
 
-from probe_analysis.calls import Progress
+from probe_analysis.calls.run import Progress
 
 
 @frozen

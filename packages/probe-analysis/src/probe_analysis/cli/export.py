@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from probe_format.terminal import say, tell
 
-from probe_analysis.export import FORMS, Exported, export, leftovers
+from probe_analysis.export.export import FORMS, Exported, export
+from probe_analysis.export.output import leftovers
 
 from .command import Command, shown
 from .options import add_dump, add_part, part

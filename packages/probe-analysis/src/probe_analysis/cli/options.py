@@ -8,8 +8,8 @@ from typing import Any
 
 from probe_format.cli import add_rank, add_step, whole_number
 
-from probe_analysis.align import load_mapping
-from probe_analysis.compare import Tolerance
+from probe_analysis.align.mapping import load_mapping
+from probe_analysis.compare.tolerance import Tolerance
 
 from .table import FORMATS
 

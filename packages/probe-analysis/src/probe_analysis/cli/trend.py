@@ -11,7 +11,10 @@ from typing import Any
 
 from probe_format.terminal import say, tell
 
-from probe_analysis.trend import QUANTITIES, STATISTICS, Series, Trend, draw, magnitude, sparkline, trend
+from probe_analysis.trend.picture import draw, sparkline
+from probe_analysis.trend.series import Series, magnitude
+from probe_analysis.trend.sources import QUANTITIES, STATISTICS
+from probe_analysis.trend.trend import Trend, trend
 
 from .command import Command, shown
 from .options import add_dump, add_part, add_table, part

@@ -12,7 +12,7 @@ from probe_format.jsonio import dumps, finite, number
 from probe_format.schema import why_lost
 from probe_format.values import plain
 
-from probe_analysis.compare import dtype_name
+from probe_analysis.compare.tolerance import dtype_name
 
 from .columns import TENSOR, Type
 

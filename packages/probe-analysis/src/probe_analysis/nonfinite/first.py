@@ -12,9 +12,10 @@ from typing import Any
 from attrs import field, frozen
 from probe_format.jsonio import number
 from probe_format.read import Suspect, origins
-from probe_format.schema import non_finite
+from probe_format.schema import Value, non_finite
 
-from probe_analysis.calls import GRADIENTS, AtCall, Call, Run, Source, Value, runs_of
+from probe_analysis.calls.call import GRADIENTS, AtCall, Call
+from probe_analysis.calls.run import Run, Source, runs_of
 from probe_analysis.frame import Framed, frame_of
 
 from .watch import Risk, Watch

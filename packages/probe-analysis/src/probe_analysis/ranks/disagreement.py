@@ -7,7 +7,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from probe_analysis.calls import AtCall, Call
+from probe_analysis.calls.call import AtCall, Call
 
 from .equality import Parting
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from probe_analysis.compare import distance
+from probe_analysis.compare.distance import distance
 
 _NUMBERS = ("Max", "Min", "Mean", "Norm")
 #: Ranks by what they hold: the largest group first, of equal ones that with the lowest rank.

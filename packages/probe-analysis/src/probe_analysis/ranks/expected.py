@@ -8,9 +8,10 @@ from typing import Any
 
 from attrs import frozen
 from probe_format.names import CLIP_GRAD, OPTIMIZER
+from probe_format.schema import Parts, Value
 
-from probe_analysis.calls import Call, Parts, Value
-from probe_analysis.compare import Tolerance
+from probe_analysis.calls.call import Call
+from probe_analysis.compare.tolerance import Tolerance
 
 from .collectives import collective
 from .compact_run import Form

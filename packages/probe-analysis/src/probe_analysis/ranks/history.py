@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import define, field
-
-from probe_analysis.calls import Parts
+from probe_format.schema import Parts
 
 from .compact_run import CompactRun
 from .equality import mark

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field, frozen
 from probe_format.errors import FormatError, UsageError
 
-from probe_analysis.calls import Progress, Run, Source, runs_of
+from probe_analysis.calls.run import Progress, Run, Source, runs_of
 from probe_analysis.frame import Framed, frame_of
 
 from .compact_run import CompactRun, Shared

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from probe_analysis.calls import Run
+from probe_analysis.calls.run import Run
 
 from .collectives import PIPES, collective
 from .equality import mark

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from probe_analysis.align import align
-from probe_analysis.calls import Call, Run
+from probe_analysis.align.alignment import align
+from probe_analysis.calls.call import Call
+from probe_analysis.calls.run import Run
 
 #: One call as each rank made it, the lowest rank first.
 Row = Mapping[int, Call]

@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 from attrs import define, evolve
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 
-from probe_analysis.calls import GRADIENTS, Call, Progress
-from probe_analysis.compare import distance
+from probe_analysis.calls.call import GRADIENTS, Call
+from probe_analysis.calls.run import Progress
+from probe_analysis.compare.distance import distance
 
 from .collectives import collective, is_collective, results_of, rounds
 from .compact_run import CompactRun

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
-from probe_analysis.calls import AtCall, Call, Run
+from probe_analysis.calls.call import AtCall, Call
+from probe_analysis.calls.run import Run
 
 from .disagreement import ranks_text
 from .rows import Row

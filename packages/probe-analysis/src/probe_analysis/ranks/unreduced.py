@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from probe_analysis.calls import Run
+from probe_analysis.calls.run import Run
 
 from .disagreement import ranks_text
 from .equality import mark, trusted

@@ -8,7 +8,9 @@ from typing import Any
 
 from attrs import frozen
 
-from probe_analysis.diff import CallDiff, RunDiff, Verdict
+from probe_analysis.diff.call_diff import CallDiff
+from probe_analysis.diff.diff import RunDiff
+from probe_analysis.diff.verdict import Verdict
 
 from .columns import Numbering, numbers, whole
 from .record_columns import SIDES

@@ -10,8 +10,9 @@ from attrs import define, field
 from probe_format.excerpts import brief, cut
 from probe_format.jsonio import number
 
-from probe_analysis.compare import as_float, dtype_name
-from probe_analysis.nonfinite import broken
+from probe_analysis.compare.distance import as_float
+from probe_analysis.compare.tolerance import dtype_name
+from probe_analysis.nonfinite.first import broken
 
 from .columns import Numbering, numbers, whole
 

@@ -10,11 +10,11 @@ from attrs import define, field
 from probe_format.errors import FormatError
 from probe_format.excerpts import brief
 from probe_format.read import Loss
-from probe_format.schema import parts_of
+from probe_format.schema import Parts, parts_of
 from probe_format.values import plain
 
-from probe_analysis.calls import Call, Parts
-from probe_analysis.nonfinite import Watch
+from probe_analysis.calls.call import Call
+from probe_analysis.nonfinite.watch import Watch
 
 from .columns import Numbering
 from .facts import Facts

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from attrs import Factory, define, field, frozen
 
-from probe_analysis.calls import Call, Progress, Run, is_own
+from probe_analysis.calls.call import Call, is_own
+from probe_analysis.calls.run import Progress, Run
 
 from .columns import Numbering, whole
 from .coverage import coverage_of
