@@ -110,7 +110,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.config": {"Config", "ConfigFile", "compact", "earlier_dump", "load", "parse_init_step", "resolve"},
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
-        "CommonLeaf", "FileNames", "LARGE", "Leaf", "Placement", "RunError", "StepFiles", "TensorOptions", "array_json",
+        "FileNames", "LARGE", "Leaf", "Placement", "RunError", "StepFiles", "TensorOptions", "array_json",
         "is_handed_on", "options_of", "run_both", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},

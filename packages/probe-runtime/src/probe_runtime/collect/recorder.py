@@ -14,7 +14,8 @@ from probe_format.excerpts import error_text
 from probe_format.journal import events
 from probe_format.write import Count, Coverage
 
-from probe_runtime.describe.leaf import Leaf, Placement
+from probe_runtime.describe.leaf import Leaf
+from probe_runtime.describe.placement import Placement
 from probe_runtime.describe.run_error import RunError
 from probe_runtime.select.filters import NameFilter
 

@@ -23,7 +23,7 @@ from probe_format.values import (
     remembering,
 )
 
-from probe_runtime.describe.leaf import Placement
+from probe_runtime.describe.placement import Placement
 
 
 class WalkedLeaf(Protocol):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from probe_runtime.describe.file_queue import LARGE, run_both
-from probe_runtime.describe.leaf import FileNames
-
 from .arrays import array_json
-from .common_leaf import CommonLeaf
-from .leaf import Leaf, Placement
+from .file_queue import LARGE, run_both
+from .leaf import Leaf
+from .placement import FileNames, Placement
 from .run_error import RunError, is_handed_on
 from .step_files import StepFiles
 from .tensor_options import TensorOptions, options_of, summarise
 
 __all__ = [
     "LARGE",
-    "CommonLeaf",
     "FileNames",
     "Leaf",
     "Placement",

@@ -14,7 +14,7 @@ from probe_format.values import ValuePath
 from probe_format.write import Coverage
 
 from .file_queue import LARGE, run_both
-from .leaf import Placement
+from .placement import Placement
 from .step_files import StepFiles
 from .tensor_options import TensorOptions
 
