@@ -15,8 +15,7 @@ from probe_analysis.compare.tolerance import Tolerance
 
 from .collectives import collective
 from .compact_run import Form
-from .disagreement import Reason
-from .equality import mark, trusted
+from .disagreement import Reason, mark, trusted
 from .placement import copies, global_form, is_divided, is_placed
 
 #: Nodes of construct.json around what works on the reduced gradients.

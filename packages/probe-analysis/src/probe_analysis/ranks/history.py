@@ -10,11 +10,10 @@ from attrs import define, field
 from probe_format.schema import Parts
 
 from .compact_run import CompactRun
-from .equality import mark
+from .disagreement import mark
 from .expected import in_update
 from .replicas import Replicas
-from .rows import Row
-from .stop import Stop
+from .rows import Row, Stop
 
 
 @define(eq=False)

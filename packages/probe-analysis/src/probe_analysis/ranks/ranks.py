@@ -16,8 +16,8 @@ from .compact_run import CompactRun, Shared
 from .disagreement import Disagreement, ranks_text
 from .history import History
 from .replicas import Replicas, replicas_of, weights_of
+from .rows import Stop
 from .step import compare_step
-from .stop import Stop
 
 
 @frozen(eq=False, repr=False)

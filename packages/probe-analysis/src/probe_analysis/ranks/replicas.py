@@ -11,7 +11,7 @@ from attrs import frozen
 from probe_analysis.calls.run import Run
 
 from .collectives import PIPES, collective
-from .equality import mark
+from .disagreement import mark
 from .placement import is_divided
 
 

@@ -10,8 +10,7 @@ from attrs import frozen
 
 from probe_analysis.calls.run import Run
 
-from .disagreement import ranks_text
-from .equality import mark, trusted
+from .disagreement import mark, ranks_text, trusted
 
 
 @frozen(slots=False, eq=False)
