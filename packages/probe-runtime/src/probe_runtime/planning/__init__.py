@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from probe_runtime.planning.outcome import wanted
+
 from .counted_files import CountedFiles
 from .dump_plan import DumpPlan
 from .loss import loss_in
 from .outcome import outcome
 from .typical_numbers import typical_numbers
-from .wanted import wanted
 
 __all__ = ["CountedFiles", "DumpPlan", "loss_in", "outcome", "typical_numbers", "wanted"]
