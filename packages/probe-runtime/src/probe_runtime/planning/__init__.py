@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from probe_runtime.planning.outcome import wanted
-
 from .counted_files import CountedFiles
 from .dump_plan import DumpPlan
 from .loss import loss_in
-from .outcome import outcome
+from .outcome import outcome, wanted
 from .typical_numbers import typical_numbers
 
 __all__ = ["CountedFiles", "DumpPlan", "loss_in", "outcome", "typical_numbers", "wanted"]
