@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
-from probe_analysis.compare.arguments import compare_arguments
-from probe_analysis.compare.distance import distance
+from probe_analysis.compare.distance import compare_arguments, distance
 from probe_analysis.compare.elements import compare_elements
 from probe_analysis.compare.tolerance import Tolerance, dtype_name, eps_of
 

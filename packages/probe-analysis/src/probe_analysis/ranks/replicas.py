@@ -12,7 +12,7 @@ from probe_analysis.calls.run import Run
 
 from .collectives import PIPES, collective
 from .disagreement import mark
-from .placement import is_divided
+from .expected import is_divided
 
 
 @frozen

@@ -15,9 +15,8 @@ from probe_analysis.compare.distance import distance
 from .collectives import collective, is_collective, results_of, rounds
 from .compact_run import CompactRun
 from .disagreement import Disagreement, odd_of, parted, ranks_text
-from .expected import Expected, expected_of, in_update, may_agree
+from .expected import Expected, expected_of, global_form, in_update, may_agree
 from .history import History, note_inputs, same_updates
-from .placement import global_form
 from .replicas import Replicas
 from .rows import Missing, Row, rows_of, stop_of
 from .unreduced import Local, unreduced
