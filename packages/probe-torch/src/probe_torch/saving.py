@@ -42,7 +42,6 @@ class TorchSaving:
 
     @property
     def tally(self) -> dict[str, int]:
-        """Return the number of tensors seen so far."""
         return self._leaf.tally
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:

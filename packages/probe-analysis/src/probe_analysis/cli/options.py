@@ -24,7 +24,6 @@ def add_dump(parser: Options, name: str = "dir") -> None:
 
 
 def add_part(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose a part of it."""
     add_step(parser)
     add_rank(parser)
 
@@ -59,7 +58,6 @@ def add_table(parser: Options, form: str, output: str) -> None:
 
 
 def add_comparison(parser: Options) -> None:
-    """Add the options that say how two dumps are compared."""
     noise = "a dump of the first run repeated: what it differs by is noise"
     parser.add_argument("--noise", metavar="C", help=noise)
     parser.add_argument("--map", metavar="FILE", help="names of the first run: names of the second (YAML)")

@@ -74,7 +74,6 @@ def rows_of(run: Run, call: Call) -> Rows:
 
 
 def _named(record: Record) -> Row:
-    """Return the cells with the parts of a record's name."""
     try:
         name = record.parsed
     except FormatError:

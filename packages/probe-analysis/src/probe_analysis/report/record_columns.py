@@ -85,7 +85,6 @@ _NOTES = {
 
 
 def _note(record: Any, lost: Sequence[Loss]) -> str:
-    """Return in words what is special about a record."""
     notes = [f"{loss.slot or 'value'} is lost: {loss.why}" for loss in lost]
     record = record if isinstance(record, dict) else {}
     if record.get("raised"):

@@ -180,7 +180,6 @@ class _Draft:
         return None
 
     def document(self, dumps: list[Dump]) -> dict[str, Any]:
-        """Return all of it as the scripts of the page read it."""
         return {
             "dumps": [str(dump.path) for dump in dumps],
             "findings": self.findings,

@@ -204,7 +204,6 @@ class Fold:
         rows[name] = row
 
     def _blank(self, e: Head) -> Row:
-        """Return the empty slots of one backward pass."""
         of_input, of_output = e.get("g", (0, 0))
         part = {}
         if of_input is not None:  # else data_mode filters this side out, and the key is absent

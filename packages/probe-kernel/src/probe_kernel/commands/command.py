@@ -39,7 +39,6 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 
 
 def add_part(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose a dump and a part of it."""
     add_folder(parser)
     add_rank(parser, "only this rank or device")
     add_step(parser, "only this step or iteration")

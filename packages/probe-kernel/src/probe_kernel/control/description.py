@@ -25,7 +25,6 @@ def _devices(value: Any) -> Any:
 
 
 def plain_path(value: Any) -> Any:
-    """Return a path object as text, and anything else as it is."""
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 

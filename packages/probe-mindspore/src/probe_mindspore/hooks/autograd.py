@@ -46,7 +46,6 @@ backward_pass: Callable[[], int] = _executor.get_current_autodiff_engine_id if G
 
 
 def is_differentiable(t: Any) -> bool:
-    """Return whether tensors of this dtype can have gradients."""
     return isinstance(t._dtype, _DIFFERENTIABLE)
 
 

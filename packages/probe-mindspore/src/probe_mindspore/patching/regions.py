@@ -102,7 +102,6 @@ def step_regions(
 
 
 def _rows() -> tuple[Rows, Rows]:
-    """Return the rows of nodes and of quiet regions, for MindSpore and for a torch built on it."""
     if torch_on_mindspore() is None:
         return [*_NODES], [*_QUIET]
     nodes, quiet = (

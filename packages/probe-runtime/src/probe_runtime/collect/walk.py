@@ -168,7 +168,6 @@ class _Whole(Part):
         self.tensor = lambda part, value, path: walk.leaf.tensor(placement, value, path)
 
     def empty(self, form: Form) -> Form:
-        """Return the form of a container that has no parts."""
         return form
 
     @property

@@ -164,5 +164,4 @@ _KERNEL_KEYS: Mapping[str, Key] = {
 
 
 def keys_of(level: object) -> Mapping[str, Key]:
-    """Return the keys that a configuration of this level may hold."""
     return _KERNEL_KEYS if level == "L2" else KEYS
