@@ -6,9 +6,8 @@ __version__ = "0.1.0"
 
 from probe_kernel.ascend.acl import AclDump, AclModel, acl_settings
 from probe_kernel.control.backends import BACKENDS
-from probe_kernel.control.control_file import ControlFile, load_settings
+from probe_kernel.control.control_file import ControlFile, load_settings, settings
 from probe_kernel.control.description import KernelDump
-from probe_kernel.control.settings import settings
 from probe_kernel.read.dump import Dump, open
 
 from . import mindspore, torch
