@@ -12,20 +12,6 @@ from probe_analysis.report.report import Report, report
 from probe_analysis.trend.trend import Trend, trend
 
 __all__ = [
-    "Diff",
-    "Exported",
-    "Mapping",
-    "NonFinite",
-    "Ranks",
-    "Report",
-    "Tolerance",
-    "Trend",
-    "__version__",
-    "diff",
-    "export",
-    "first_non_finite",
-    "load_mapping",
-    "ranks",
-    "report",
-    "trend",
-]
+    "Diff", "Exported", "Mapping", "NonFinite", "Ranks", "Report", "Tolerance", "Trend", "__version__",
+    "diff", "export", "first_non_finite", "load_mapping", "ranks", "report", "trend",
+]  # fmt: skip

@@ -13,17 +13,6 @@ from probe_kernel.read.dump import Dump, open
 from . import mindspore, torch
 
 __all__ = [
-    "BACKENDS",
-    "AclDump",
-    "AclModel",
-    "ControlFile",
-    "Dump",
-    "KernelDump",
-    "__version__",
-    "acl_settings",
-    "load_settings",
-    "mindspore",
-    "open",
-    "settings",
-    "torch",
-]
+    "BACKENDS", "AclDump", "AclModel", "ControlFile", "Dump", "KernelDump", "__version__", "acl_settings",
+    "load_settings", "mindspore", "open", "settings", "torch",
+]  # fmt: skip

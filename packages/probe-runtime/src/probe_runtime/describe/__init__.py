@@ -11,16 +11,6 @@ from .step_files import StepFiles
 from .tensor_options import TensorOptions, options_of, summarise
 
 __all__ = [
-    "LARGE",
-    "FileNames",
-    "Leaf",
-    "Placement",
-    "RunError",
-    "StepFiles",
-    "TensorOptions",
-    "array_json",
-    "is_handed_on",
-    "options_of",
-    "run_both",
-    "summarise",
-]
+    "LARGE", "FileNames", "Leaf", "Placement", "RunError", "StepFiles", "TensorOptions", "array_json",
+    "is_handed_on", "options_of", "run_both", "summarise",
+]  # fmt: skip
