@@ -30,7 +30,6 @@ from .plan import Plan
 from .thread_state import ThreadState
 from .walk import Part, Walk
 
-Json = Any
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
