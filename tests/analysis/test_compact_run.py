@@ -12,9 +12,10 @@ from typing import Any
 import plain_dump
 import pytest
 from probe_analysis import ranks
-from probe_analysis.calls import Parts, runs_of
+from probe_analysis.calls.run import runs_of
 from probe_analysis.ranks.compact_run import CompactRun, Shared
 from probe_format.errors import FormatError
+from probe_format.schema import Parts
 
 
 def said(parts: Parts) -> str:

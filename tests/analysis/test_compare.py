@@ -9,14 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
-from probe_analysis.compare import (
-    Tolerance,
-    compare_arguments,
-    compare_elements,
-    distance,
-    dtype_name,
-    eps_of,
-)
+from probe_analysis.compare.distance import compare_arguments, distance
+from probe_analysis.compare.elements import compare_elements
+from probe_analysis.compare.tolerance import Tolerance, dtype_name, eps_of
 
 FLOATS = nps.arrays(
     np.float32, nps.array_shapes(max_dims=2, max_side=6), elements=st.floats(-1e6, 1e6, width=32)

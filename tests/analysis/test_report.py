@@ -12,7 +12,7 @@ import numpy as np
 import probe_analysis
 import probe_format
 import pytest
-from probe_analysis.calls import Call
+from probe_analysis.calls.call import Call
 from probe_analysis.report.columns import numbers, pack, whole
 from probe_format.errors import FormatError
 from report_dumps import model, read, tensor, write

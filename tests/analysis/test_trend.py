@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from probe_analysis import Trend, trend
 from probe_analysis.cli.trend import main
-from probe_analysis.trend import sparkline
+from probe_analysis.trend.picture import sparkline
 from probe_format.errors import FormatError, UsageError
 
 STEPS = 4
@@ -122,7 +122,7 @@ def test_a_picture_without_matplotlib_says_what_to_install(
 ) -> None:
     import sys
 
-    from probe_analysis.trend import draw
+    from probe_analysis.trend.picture import draw
 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UsageError, match=r"probe-analysis\[plot\]"):

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 from folded import assemble
 from probe_format import open as open_dump
-from probe_format.debug_names import debug_record, gradient_record, parse_debug_name
 from probe_format.errors import FormatError
 from probe_format.jsonio import inert
-from probe_format.names import DebugName
+from probe_format.names import DebugName, debug_record, gradient_record, parse_debug_name
 
 CORPUS = Path(__file__).parent / "corpus"
 HEAD = {"k": "head", "header": {"task": "statistics", "level": "debug"}}

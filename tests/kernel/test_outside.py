@@ -13,7 +13,7 @@ from binfiles import block, made, written
 from probe_format.errors import FormatError
 from probe_format.layout import TENSORS
 from probe_kernel import cli
-from probe_kernel.control.settings import write_settings
+from probe_kernel.control.control_file import write_settings
 from probe_kernel.convert.destination import Destination
 from probe_kernel.read.listing import read_mapping
 from trees import CONV, TIME, conv, tensor

@@ -9,7 +9,7 @@ import numpy as np
 from binfiles import made, written
 from forked_runs import Refused, serve
 from probe_kernel import KernelDump, cli, settings
-from probe_kernel.control.settings import settings_text, write_settings
+from probe_kernel.control.control_file import settings_text, write_settings
 from trees import TIME, conv, tensor
 
 LONG = "Op.Default_" + "x" * 205 + f"_Op-op1.1.2.{TIME}"

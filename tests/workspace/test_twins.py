@@ -13,7 +13,7 @@ PAIRS = {
     "hooks.nodes", "hooks.parameter_gradients",
     "patching", "patching.apis", "patching.callers", "patching.introspection", "patching.lookup", "patching.patches",
     "patching.regions", "patching.wrappers",
-    "planning", "planning.planned_leaf", "planning.planner", "planning.random_numbers", "planning.training",
+    "planning", "planning.planned_leaf", "planning.planner", "planning.training",
     "session", "session.session", "session.step",
     "tensors", "tensors.leaf", "tensors.objects", "tensors.statistics", "tensors.tensor_view",
 }  # fmt: skip
@@ -28,8 +28,6 @@ ONLY_TORCH = {
     "hooks.written_views": "MindSpore's tensors do not show the base of a view",
     "patching.operators": "what Python calls as an operator in MindSpore is a Primitive, and is in its lists",
     "patching.fakes": "MindSpore has no fake tensors",
-    "patching.optimizer_regions": "MindSpore's optimizers are Cells, whose __call__ is patched",
-    "patching.overrides": "MindSpore has no __torch_function__",
     "patching.torch_tables": "MindSpore keeps no tables of its functions by identity",
     "planning.stand_ins": "MindSpore has no tensors without memory, so the step is planned on the net itself",
     "session.level2": "probe_kernel does all of level L2 on MindSpore: no single call is watched for",

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from probe_format.errors import ConfigError
 from probe_kernel import BACKENDS, KernelDump, settings
+from probe_kernel.control.control_file import settings_text
 from probe_kernel.control.option_rules import NOTES, RULES
-from probe_kernel.control.settings import settings_text
 
 DOCUMENT = {"iterations": "0|5-8|100-120", "kernels": ["Default/Conv-op12"], "net_name": "ResNet50"}
 COMMON = {

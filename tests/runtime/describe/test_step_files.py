@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from probe_format.tensors import load_pt, npy_bytes, pt_bytes
 from probe_format.write.coverage import Coverage
-from probe_runtime.describe.leaf import Placement
+from probe_runtime.describe.placement import Placement
 from probe_runtime.describe.step_files import StepFiles
 
 

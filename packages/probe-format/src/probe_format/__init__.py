@@ -22,15 +22,6 @@ else:
     )
 
 __all__ = [
-    "DamagedError",
-    "Dump",
-    "FormatError",
-    "ProbeError",
-    "Rank",
-    "Record",
-    "Records",
-    "Step",
-    "Tensor",
-    "__version__",
-    "open",
-]
+    "DamagedError", "Dump", "FormatError", "ProbeError", "Rank", "Record", "Records", "Step", "Tensor",
+    "__version__", "open",
+]  # fmt: skip

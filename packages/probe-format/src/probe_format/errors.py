@@ -9,8 +9,6 @@ from attrs import frozen
 from .excerpts import cut
 from .terminal import printable
 
-__all__ = ["ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError"]
-
 #: Limits of a message about the user's input: characters of one part, problems of one error.
 _LONGEST, _MOST = 500, 50
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import reprlib
 from typing import Any
 
-__all__ = ["brief", "cut", "error_text", "text"]
-
 _MOST = 100
 
 

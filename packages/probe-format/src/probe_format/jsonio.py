@@ -15,20 +15,6 @@ from typing import Any
 
 import orjson
 
-__all__ = [
-    "INFINITY",
-    "MINUS_INFINITY",
-    "dumps",
-    "encode",
-    "finite",
-    "inert",
-    "loads",
-    "meant",
-    "members",
-    "number",
-    "texts",
-]
-
 _FORMULA = " *[-+=@%\uff0b\uff0d\uff1d\uff20\uff05]"  # and the wide forms of these five
 _BEFORE_FORMULA = re.compile(f"^(?={_FORMULA})|(?<=;)(?={_FORMULA})")
 _SPACE_BEFORE_FORMULA = re.compile(f"^ (?={_FORMULA})|(?<=;) (?={_FORMULA})")

@@ -10,28 +10,6 @@ from typing import Literal
 
 from attrs import frozen
 
-__all__ = [
-    "CONSTRUCT",
-    "DEBUG",
-    "DUMP",
-    "ERRORS",
-    "JOURNAL",
-    "MODES",
-    "RANK_DIR",
-    "REPORT",
-    "STACK",
-    "STEP_DIR",
-    "TENSORS",
-    "StepDir",
-    "dump_path_of",
-    "existing_dump",
-    "find_steps",
-    "holds_data",
-    "is_dump_dir",
-    "mode_of",
-    "rank_dir",
-]
-
 DUMP = "dump.json"
 STACK = "stack.json"
 CONSTRUCT = "construct.json"

@@ -10,31 +10,12 @@ from attrs import frozen
 
 from .errors import FormatError
 from .excerpts import brief
-from .jsonio import inert
-
-__all__ = [
-    "CLIP_GRAD",
-    "OPTIMIZER",
-    "ApiName",
-    "DebugName",
-    "Direction",
-    "ModuleName",
-    "Name",
-    "NodeName",
-    "ParamsGradName",
-    "as_optimizer_gets",
-    "first_forward",
-    "is_name",
-    "parse_name",
-    "safe_file_name",
-    "tensor_file_name",
-    "with_direction",
-]
+from .jsonio import inert, meant
 
 Direction = Literal["forward", "backward"]
 _DIRECTIONS = ("forward", "backward")
-Moment = Literal["parameters_grad", "optimizer_grad"]
-_MOMENTS: dict[str, Moment] = {"parameters_grad": "parameters_grad", "optimizer_grad": "optimizer_grad"}
+_Moment = Literal["parameters_grad", "optimizer_grad"]
+_MOMENTS: dict[str, _Moment] = {"parameters_grad": "parameters_grad", "optimizer_grad": "optimizer_grad"}
 _MODULE_PREFIXES = ("Module", "Cell")
 #: The nodes of construct.json that are no records: what is computed in them belongs to no module.
 OPTIMIZER = "optimizer"
@@ -87,7 +68,7 @@ class ParamsGradName:
     path: str
     cls: str
     count: int | None = None
-    moment: Moment = "parameters_grad"
+    moment: _Moment = "parameters_grad"
 
     def __str__(self) -> str:
         tail = "" if self.count is None else f".{self.count}"
@@ -232,3 +213,30 @@ def safe_file_name(text: str) -> str:
     clean = _UNSAFE.sub("_", stem)
     tail = f"-{digest}" + (f".{suffix}" if suffix else "")
     return clean[: _MAX_BYTES - len(tail)] + tail
+
+
+# msprobe 1.2 writes only the name and the count; "tensor" is only in its file names.
+_DEBUG_NAME = re.compile(
+    r"(?P<name>.+)\.(?P<count>0|[1-9][0-9]{0,17})(?:\.(?:debug|tensor))?", re.DOTALL | re.ASCII
+)
+
+
+def debug_record(name: str, count: int) -> str:
+    """Return the record name of the value saved under ``name``; ``count`` starts from 0 in each step."""
+    return str(DebugName(name, count))
+
+
+def gradient_record(name: str, count: int) -> str:
+    """Return the record name of that value's gradients."""
+    return debug_record(f"{name}_grad", count)
+
+
+def parse_debug_name(text: str) -> DebugName:
+    """Parse a debug.json's record name: ``x.0.debug``, or ``x.0`` or ``x.0.tensor`` as in msprobe 1.2.
+
+    Raises FormatError when it has none of these forms.
+    """
+    found = _DEBUG_NAME.fullmatch(text)
+    if found is None:
+        raise FormatError(f"{brief(text)} is not the name of a saved value; 'loss.0.debug' would be.")
+    return DebugName(meant(found["name"]), int(found["count"]))

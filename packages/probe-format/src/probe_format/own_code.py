@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["FRAMEWORKS", "OWN_MODULES", "is_own"]
-
 OWN_MODULES = (
     "probe_format",
     "probe_runtime",

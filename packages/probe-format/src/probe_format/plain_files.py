@@ -9,8 +9,6 @@ from pathlib import Path
 from .errors import FormatError
 from .safe_files import naming
 
-__all__ = ["in_memory", "is_file", "read_file", "read_plain", "refuse_link"]
-
 
 @contextmanager
 def in_memory(path: Path | str) -> Iterator[None]:

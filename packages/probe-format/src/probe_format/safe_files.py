@@ -10,8 +10,6 @@ import resource
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["FILE_MODE", "FOLDER_MODE", "Descriptor", "Folder", "make_folder", "naming", "replace_file"]
-
 #: The permissions of new files and folders; the umask may take some away.
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 from heapq import nlargest
 
-__all__ = ["did_you_mean", "nearest", "nearest_names"]
-
 # difflib compares two names in about 20 us: 10,000 names would take 0.2 s for each wrong one. Counting
 # common letter pairs is enough to pick the few that are worth the comparison.
 _SHORTLIST = 40

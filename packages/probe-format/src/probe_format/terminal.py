@@ -10,8 +10,6 @@ import sys
 import time
 from typing import TextIO
 
-__all__ = ["ProgressLine", "printable", "say", "tell"]
-
 #: C0 but for the end of a line, DEL, C1, ends of lines that only Unicode knows, and what turns the direction of text.
 _ORDERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 

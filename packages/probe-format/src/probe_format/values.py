@@ -22,25 +22,6 @@ import numpy as np
 from .excerpts import error_text
 from .jsonio import MINUS_INFINITY, dumps, encode, finite, inert, meant
 
-__all__ = [
-    "CONTAINERS",
-    "MAX_DEPTH",
-    "MAX_LEAVES",
-    "TABLE",
-    "UNKNOWN",
-    "Describe",
-    "Described",
-    "Form",
-    "ValuePath",
-    "ValueWalk",
-    "first_met",
-    "is_leaf",
-    "json_key",
-    "plain",
-    "remembering",
-    "unsupported",
-]
-
 ValuePath = tuple[int | str, ...]
 Form = Any
 #: The finished JSON of a value, and its form.
@@ -324,22 +305,22 @@ def _sequence(read: Callable[[Any], Any] | None) -> Describe:
 
 
 # Read once, here: the user's own containers may raise, and other threads may change them meanwhile.
-Pairs = list[tuple[Any, Any]]
+_Pairs = list[tuple[Any, Any]]
 
 
-def _pairs(value: Mapping[Any, Any]) -> Pairs:
+def _pairs(value: Mapping[Any, Any]) -> _Pairs:
     return [(key, item) for key, item in itertools.islice(value.items(), MAX_LEAVES + 1)]
 
 
-def _named(value: Any) -> Pairs:
+def _named(value: Any) -> _Pairs:
     return list(zip(value._fields, value, strict=False))
 
 
-def _attributes(value: Any) -> Pairs:
+def _attributes(value: Any) -> _Pairs:
     return [(f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value)]
 
 
-def _fields(read: Callable[[Any], Pairs], *, own: bool = True) -> Describe:
+def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
     """Return what describes values by their named parts.
 
     read: returns the parts.
@@ -380,7 +361,6 @@ def _fields(read: Callable[[Any], Pairs], *, own: bool = True) -> Describe:
 
 
 def _name(key: Any) -> str:
-    """Return a key as text."""
     try:
         return str(key)
     except Exception:
@@ -428,7 +408,6 @@ def first_met(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
 
 
 def _kind(value: Any) -> Describe:
-    """Return what describes the values of this value's class."""
     if isinstance(value, type):
         return _odd
     if isinstance(value, Mapping):

@@ -15,8 +15,6 @@ from probe_kernel.commands.statistics_export import EXPORT, STATISTICS
 
 from . import __version__
 
-__all__ = ["COMMANDS", "main"]
-
 _EXIT = """\
 exit codes: 0 done; 1 no kernel dump, no such line, a wrong control file, or nothing to do; 3 done, but some files
 could not be understood or read (each is named); 2 wrong arguments; 130 stopped by Ctrl-C

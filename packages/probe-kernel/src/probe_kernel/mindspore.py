@@ -11,11 +11,11 @@ from typing import Any
 
 from probe_format.errors import ConfigError, Problem, UsageError
 
+from probe_kernel.control.control_file import document_of, settings_text, write_settings
 from probe_kernel.control.description import KernelDump
 from probe_kernel.control.mindspore_run import KernelRun
 from probe_kernel.control.option_rules import notes_of
 from probe_kernel.control.readiness import find_backend, ready
-from probe_kernel.control.settings import document_of, settings_text, write_settings
 
 __all__ = ["KernelRun", "dump", "find_backend"]
 

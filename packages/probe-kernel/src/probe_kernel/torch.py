@@ -22,8 +22,6 @@ from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
 from probe_kernel.control.option_checks import one_of
 from probe_kernel.output_folder import unwritable
 
-__all__ = ["Patch", "dump", "replaced"]
-
 Patch = Callable[[ApiName, ApiWatch], AbstractContextManager[Any]]
 """Put the ``api`` of a watch in front of the named function for a block."""
 

@@ -33,16 +33,6 @@ else:
     __getattr__, __dir__ = on_demand(__name__, {"plan": "probe_mindspore.planning"})
 
 __all__ = [
-    "MsprobeInitStep",
-    "MsprobeStep",
-    "PrecisionDebugger",
-    "ProbeInitStep",
-    "ProbeStep",
-    "__version__",
-    "perturb",
-    "plan",
-    "save",
-    "save_grad",
-    "seed_all",
-    "step",
-]
+    "MsprobeInitStep", "MsprobeStep", "PrecisionDebugger", "ProbeInitStep", "ProbeStep", "__version__",
+    "perturb", "plan", "save", "save_grad", "seed_all", "step",
+]  # fmt: skip

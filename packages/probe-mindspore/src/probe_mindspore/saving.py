@@ -28,7 +28,6 @@ FRAMEWORK = detect().framework
 def open_leaf(
     options: TensorOptions, coverage: Coverage, numbers: Iterator[int], summary: Summary
 ) -> MindSporeSaving:
-    """Return a describer of MindSpore's values for one step."""
     own = detect().requires_grad
     leaf = TensorLeaf(options, coverage, _nothing, requires_grad=own, numbers=numbers, summary=summary)
     return MindSporeSaving(leaf)

@@ -13,8 +13,6 @@ from pathlib import Path
 from probe_format.read import open as open_dump
 from probe_format.schema import Report
 
-__all__ = ["WARM_UP", "bar", "demo_arguments", "summary"]
-
 #: How many steps at the beginning are left out of the times.
 WARM_UP = 2
 

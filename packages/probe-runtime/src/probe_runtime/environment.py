@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["environment_number"]
-
 
 def environment_number(variable: str, least: int = 0) -> int | None:
     """Return the number in an environment variable; None unless it is set to a whole number from ``least`` up."""

@@ -11,8 +11,6 @@ from types import FrameType
 from probe_format.own_code import FRAMEWORKS, is_own
 from probe_format.terminal import printable, tell
 
-__all__ = ["log", "log_once", "notice"]
-
 _BETWEEN = frozenset({*FRAMEWORKS, "contextlib", "functools", "threading", "importlib", "atexit"})
 _logged: set[str] = set()
 

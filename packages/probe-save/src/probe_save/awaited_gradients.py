@@ -51,7 +51,6 @@ class AwaitedGradients:
                 self.count += 1
 
     def release(self) -> None:
-        """Wait for nothing more."""
         with self._lock:
             watches, self._watches = self._watches, []
         for undo in watches:

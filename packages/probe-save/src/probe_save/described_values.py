@@ -112,7 +112,6 @@ class DescribedValues:
         return {**content, "summary": self._summary.json()}
 
     def close(self) -> None:
-        """Release every tensor."""
         for leaf in [*self._leaves.values(), *self._later.values()]:
             leaf.close()
 

@@ -68,7 +68,7 @@ class Home(Protocol):
     ) -> SavedLeaf:
         """Return what describes the tensors of one step.
 
-        numbers, summary: as for `probe_runtime.describe.CommonLeaf`.
+        numbers, summary: as for `probe_runtime.describe.Leaf`.
         """
 
 

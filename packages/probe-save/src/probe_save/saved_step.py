@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, field
-from probe_format.debug_names import debug_record, gradient_record
 from probe_format.excerpts import error_text
 from probe_format.journal import events
+from probe_format.names import debug_record, gradient_record
 from probe_format.values import unsupported
 from probe_format.write import Coverage, RankWriter
 from probe_runtime.collect import header_of
@@ -17,10 +17,35 @@ from probe_runtime.config import Config
 from probe_runtime.describe import RunError, options_of
 
 from .awaited_gradients import AwaitedGradients
-from .counts import Counts
 from .described_values import DescribedValues, SavedPlace
 from .frameworks import MissingPackage
 from .step_journal import StepJournal
+
+
+@define
+class _Counts:
+    """Count the values of one step from 0, by name. Safe to use from many threads."""
+
+    _next: dict[str, int] = field(factory=dict)
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    def next_number(self, name: str) -> int:
+        """Return the next number of ``name``; no other value gets it."""
+        with self._lock:
+            number = self._next.get(name, 0)
+            self._next[name] = number + 1
+            return number
+
+    def gradient_number(self, name: str, number: int) -> int:
+        """Return a number for the gradients of value ``number`` of ``name``: the same where it is free, else the next.
+
+        It is not free where values are also saved under the name ``{name}_grad``.
+        """
+        partner = f"{name}_grad"
+        with self._lock:
+            free = max(number, self._next.get(partner, 0))
+            self._next[partner] = free + 1
+            return free
 
 
 @define(eq=False)
@@ -33,7 +58,7 @@ class SavedStep:
 
     directory: Path
     values: DescribedValues
-    _counts: Counts = field(factory=Counts)
+    _counts: _Counts = field(factory=_Counts)
     _gradients: AwaitedGradients = field(init=False)
     _gate: threading.Condition = field(factory=threading.Condition)  # notified when nothing is being recorded
     _busy: int = 0
@@ -69,7 +94,6 @@ class SavedStep:
 
     @property
     def alive(self) -> bool:
-        """Return whether anything more is recorded."""
         return self._journal.alive
 
     @property

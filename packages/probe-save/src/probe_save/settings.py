@@ -45,7 +45,6 @@ def settings(config_path: str | Path | None = None, **arguments: Any) -> Config:
 
 
 def is_child() -> bool:
-    """Return whether multiprocessing started this process."""
     return multiprocessing.parent_process() is not None
 
 

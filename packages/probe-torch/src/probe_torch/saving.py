@@ -29,7 +29,6 @@ _HOLE = re.compile(rb"\x1an(\d+)\x1a")
 def open_leaf(
     options: TensorOptions, coverage: Coverage, numbers: Iterator[int], summary: Summary
 ) -> TorchSaving:
-    """Return a describer of torch's values for one step."""
     return TorchSaving(TensorLeaf(options, coverage, _nothing, late=False, numbers=numbers, summary=summary))
 
 
@@ -43,7 +42,6 @@ class TorchSaving:
 
     @property
     def tally(self) -> dict[str, int]:
-        """Return the number of tensors seen so far."""
         return self._leaf.tally
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
@@ -85,7 +83,6 @@ class TorchSaving:
             return _HOLE.sub(lambda found: self._late.pop(int(found[1])), value)
 
     def close(self) -> None:
-        """Let go of every tensor."""
         self._leaf.close()
 
 

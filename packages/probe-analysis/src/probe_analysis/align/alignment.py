@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 from attrs import define, field, frozen
 from probe_format.names import with_direction
+from probe_format.schema import Side
 
-from probe_analysis.calls import GRADIENTS, Call, Run, Side
+from probe_analysis.calls.call import GRADIENTS, Call
+from probe_analysis.calls.run import Run
 
 from .mapping import Mapping
 from .sequence import aligned
@@ -199,7 +201,6 @@ class _State:
             self.pairs[back] = Pair(self.a.by_name[back], self.b.by_name[its], how)
 
     def match_wrappers(self, wrappers: Sequence[Call]) -> None:
-        """Match the wrappers that both runs have."""
         seconds = {call.name: call for call in wrappers if self.b.by_name.get(call.name) is call}
         for call in wrappers:
             if call.name in seconds and self.a.by_name.get(call.name) is call:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from probe_analysis.calls import Call, Run
+from probe_analysis.calls.call import Call
+from probe_analysis.calls.run import Run
 
 #: Parts of a qualified name that a wrapper around the model, or around a part of it, puts in.
 WRAPPER_PARTS = frozenset(("module", "_orig_mod", "_flat_param", "_forward_module"))
@@ -33,7 +34,6 @@ class Node:
 
     @property
     def is_module(self) -> bool:
-        """Return whether it is the call of a module."""
         return self.call.kind == "module"
 
 

@@ -51,7 +51,6 @@ class Run:
 
     @cached_property
     def by_name(self) -> dict[str, Call]:
-        """Return the calls by the names of their records."""
         return {call.name: call for call in self.calls}
 
     def read(self, call: Call) -> Parts:

@@ -8,13 +8,13 @@ from typing import Any
 
 from probe_format.terminal import say, tell
 
-from probe_analysis.align import suggest_mapping
-from probe_analysis.diff import CallDiff, Diff, diff
+from probe_analysis.align.mapping import suggest_mapping
+from probe_analysis.diff.call_diff import CallDiff
+from probe_analysis.diff.diff import Diff, diff
 from probe_analysis.whole_file import write_whole
 
-from .command import Command
+from .command import Command, shown
 from .options import add_comparison, add_dump, add_part, add_table, comparison, part
-from .progress import shown
 from .table import print_rows, table, write_table
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 from probe_format.terminal import say, tell
 
-from probe_analysis.export import FORMS, Exported, export, leftovers
+from probe_analysis.export.export import FORMS, Exported, export
+from probe_analysis.export.output import leftovers
 
-from .command import Command
+from .command import Command, shown
 from .options import add_dump, add_part, part
-from .progress import shown
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from probe_format.errors import FormatError
 from probe_format.terminal import say
 
-from probe_analysis.nonfinite import Finding, NonFinite, first_non_finite
+from probe_analysis.nonfinite.first import Finding, NonFinite, first_non_finite
 
 from .command import Command
 from .options import add_dump, add_number, add_part, part

@@ -8,8 +8,8 @@ from typing import Any
 
 from probe_format.cli import add_rank, add_step, whole_number
 
-from probe_analysis.align import load_mapping
-from probe_analysis.compare import Tolerance
+from probe_analysis.align.mapping import load_mapping
+from probe_analysis.compare.tolerance import Tolerance
 
 from .table import FORMATS
 
@@ -20,12 +20,10 @@ Options = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 def add_dump(parser: Options, name: str = "dir") -> None:
-    """Add the dump that is read."""
     parser.add_argument(name, help="a dump_path, a step folder, a rank folder, or a dump.json")
 
 
 def add_part(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose a part of it."""
     add_step(parser)
     add_rank(parser)
 
@@ -60,7 +58,6 @@ def add_table(parser: Options, form: str, output: str) -> None:
 
 
 def add_comparison(parser: Options) -> None:
-    """Add the options that say how two dumps are compared."""
     noise = "a dump of the first run repeated: what it differs by is noise"
     parser.add_argument("--noise", metavar="C", help=noise)
     parser.add_argument("--map", metavar="FILE", help="names of the first run: names of the second (YAML)")

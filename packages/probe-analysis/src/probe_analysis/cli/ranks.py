@@ -10,11 +10,11 @@ from probe_format.cli import add_step
 from probe_format.errors import UsageError
 from probe_format.terminal import say
 
-from probe_analysis.ranks import WHY, Disagreement, Ranks, ranks, ranks_text
+from probe_analysis.ranks.disagreement import WHY, Disagreement, ranks_text
+from probe_analysis.ranks.ranks import Ranks, ranks
 
-from .command import Command
+from .command import Command, shown
 from .options import add_number, add_table
-from .progress import shown
 from .table import print_rows, write_table
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from probe_format.terminal import say
 
-from probe_analysis.report import report
+from probe_analysis.report.report import report
 
-from .command import Command
+from .command import Command, shown
 from .options import COMPARISON, add_comparison, add_dump, add_part, comparison, part
-from .progress import shown
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -26,7 +26,6 @@ def table(rows: Rows, form: str) -> str:
 
 
 def write_table(rows: Rows, form: str, path: str) -> None:
-    """Write the rows into a file."""
     write_whole(path, table(rows, form) + "\n")
 
 

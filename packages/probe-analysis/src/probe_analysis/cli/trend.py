@@ -11,11 +11,13 @@ from typing import Any
 
 from probe_format.terminal import say, tell
 
-from probe_analysis.trend import QUANTITIES, STATISTICS, Series, Trend, draw, magnitude, sparkline, trend
+from probe_analysis.trend.picture import draw, sparkline
+from probe_analysis.trend.series import Series, magnitude
+from probe_analysis.trend.sources import QUANTITIES, STATISTICS
+from probe_analysis.trend.trend import Trend, trend
 
-from .command import Command
+from .command import Command, shown
 from .options import add_dump, add_part, add_table, part
-from .progress import shown
 from .table import print_rows, table, write_table
 
 _TABLES = {".csv": "csv", ".json": "json", ".md": "markdown", ".txt": "table"}

@@ -1,4 +1,4 @@
-"""Measure how far two tensors are apart, by what their records say about them."""
+"""Measure how far two calls are apart: two tensors by what their records say about them, and the other arguments."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 from attrs import frozen
 from probe_format.jsonio import number
+from probe_format.values import plain
 
-from .dtypes import dtype_name, eps_of
+from .tolerance import dtype_name, eps_of
 
 _NAMES = ("Max", "Min", "Mean", "Norm")
 Numbers = Sequence[float | None]
@@ -145,3 +146,40 @@ def _finite(value: Any) -> float | None:
 
 def _shape(shape: Any) -> str:
     return "x".join(map(str, shape)) if shape else "()"
+
+
+@frozen
+class ArgumentDifference:
+    """Name an argument that two calls got with another value.
+
+    slot: its place in the record, as ``input_kwargs.eps``.
+    a, b: the values in words; empty where one side has no such argument.
+    """
+
+    slot: str
+    a: str
+    b: str
+
+    def __str__(self) -> str:
+        return f"{self.slot} {self.a or 'not given'} against {self.b or 'not given'}"
+
+
+def compare_arguments(
+    a: Sequence[tuple[str, Any]], b: Sequence[tuple[str, Any]], *, both: bool = False
+) -> tuple[ArgumentDifference, ...]:
+    """Return the arguments that differ, in the order of the slots of ``a``.
+
+    a, b: (slot, value) of each.
+    both: count only those that are given on both sides (two frameworks write defaults in other ways).
+    """
+    if a == b:
+        return ()
+    one, two = dict(a), dict(b)
+    slots = [slot for slot in one if slot in two] if both else list(dict.fromkeys([*one, *two]))
+    found = []
+    for slot in slots:
+        x, y = plain(one.get(slot)), plain(two.get(slot))
+        if x != y:
+            words = (repr(value) if slot in given else "" for value, given in ((x, one), (y, two)))
+            found.append(ArgumentDifference(slot, *words))
+    return tuple(found)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 
-from .dtypes import eps_of
+from .tolerance import eps_of
 
 _BLOCK = 1 << 20
 Array = npt.NDArray[Any]

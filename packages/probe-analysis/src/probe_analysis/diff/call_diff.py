@@ -11,19 +11,14 @@ from typing import Any, Literal
 from attrs import define, frozen
 from probe_format.errors import FormatError
 from probe_format.names import with_direction
-from probe_format.schema import parts_of, writes_into
+from probe_format.schema import Parts, Side, Value, parts_of, writes_into
 
-from probe_analysis.align import Pair
-from probe_analysis.calls import GRADIENTS, Call, Parts, Run, Side, Value, ended_inside
-from probe_analysis.compare import (
-    ArgumentDifference,
-    Distance,
-    Elements,
-    Tolerance,
-    compare_arguments,
-    compare_elements,
-    distance,
-)
+from probe_analysis.align.alignment import Pair
+from probe_analysis.calls.call import GRADIENTS, Call, ended_inside
+from probe_analysis.calls.run import Run
+from probe_analysis.compare.distance import ArgumentDifference, Distance, compare_arguments, distance
+from probe_analysis.compare.elements import Elements, compare_elements
+from probe_analysis.compare.tolerance import Tolerance
 
 #: What a call did that the other did not: got other arguments, other parameters, other tensors from a part of the
 #: run that is not recorded, or gave another result for what it got.

@@ -11,9 +11,10 @@ from probe_format.errors import FormatError
 from probe_format.names import with_direction
 from probe_format.schema import only_views
 
-from probe_analysis.align import Alignment, Mapping, align
-from probe_analysis.calls import Progress, Run, Source, runs_of
-from probe_analysis.compare import Tolerance
+from probe_analysis.align.alignment import Alignment, align
+from probe_analysis.align.mapping import Mapping
+from probe_analysis.calls.run import Progress, Run, Source, runs_of
+from probe_analysis.compare.tolerance import Tolerance
 from probe_analysis.frame import Framed, frame_of
 
 from .call_diff import CallDiff, Comparison, Look

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from probe_format.schema import only_views, writes_into
+from probe_format.schema import Side, only_views, writes_into
 
-from probe_analysis.align import Pair
-from probe_analysis.calls import Side
+from probe_analysis.align.alignment import Pair
 
 _NUMBERS = ("dtype", "shape", "Max", "Min", "Mean", "Norm", "md5", "nan_count", "finite_max", "finite_min")
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from probe_format.errors import FormatError
 
-from probe_analysis.align import Alignment
-from probe_analysis.calls import Run
-from probe_analysis.compare import comparable
+from probe_analysis.align.alignment import Alignment
+from probe_analysis.calls.run import Run
+from probe_analysis.compare.distance import comparable
 
 from .call_diff import CallDiff
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from probe_format.names import with_direction
 
-from probe_analysis.align import Alignment
-from probe_analysis.calls import GRADIENTS, Call, Run
+from probe_analysis.align.alignment import Alignment
+from probe_analysis.calls.call import GRADIENTS, Call
+from probe_analysis.calls.run import Run
 
 from .call_diff import CallDiff
 from .verdict import Verdict

@@ -10,9 +10,10 @@ from typing import Any
 
 from attrs import evolve
 from probe_format.errors import FormatError
+from probe_format.schema import Side
 
-from probe_analysis.align import Pair
-from probe_analysis.calls import GRADIENTS, Side
+from probe_analysis.align.alignment import Pair
+from probe_analysis.calls.call import GRADIENTS
 
 from .call_diff import CallDiff, Cause
 

@@ -6,8 +6,9 @@ import math
 from typing import Literal
 
 from attrs import frozen
+from probe_format.schema import Side
 
-from probe_analysis.calls import GRADIENTS, AtCall, Call, Side
+from probe_analysis.calls.call import GRADIENTS, AtCall, Call
 
 from .call_diff import CallDiff
 

@@ -12,7 +12,7 @@ from probe_format.jsonio import dumps, finite, number
 from probe_format.schema import why_lost
 from probe_format.values import plain
 
-from probe_analysis.compare import dtype_name
+from probe_analysis.compare.tolerance import dtype_name
 
 from .columns import TENSOR, Type
 
@@ -34,10 +34,6 @@ def _integer(value: Any) -> int | None:
     if isinstance(value, float) and value.is_integer():  # JSON does not tell 3.0 from 3
         value = int(value)
     return value if type(value) is int and _SMALLEST <= value <= _LARGEST else None
-
-
-def _texts(value: Any) -> list[str] | None:
-    return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
 
 
 def _integers(value: Any) -> list[int] | None:
@@ -72,7 +68,7 @@ _MAKERS: Mapping[Type, Callable[[Any], Any]] = {
     "integer": _integer,
     "double": _double,
     "boolean": _of(bool),
-    "texts": _texts,
+    "texts": lambda x: x if isinstance(x, list) and all(isinstance(item, str) for item in x) else None,
     "integers": _integers,
 }
 #: Column -> the key of a tensor object that it is for, where that is not its name.
@@ -136,7 +132,6 @@ def _all_finite(cells: Mapping[str, Any]) -> bool | None:
 
 
 def argument_cells(value: Any) -> dict[str, Any]:
-    """Return the cells of a value that is not a tensor."""
     encoded = isinstance(value, dict) and isinstance(value.get("type"), str)
     content = why_lost(value) or (plain(value) if not encoded or "value" in value else None)
     cells: dict[str, Any] = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from attrs import define, field
 
-from probe_analysis.calls import Progress, Run
+from probe_analysis.calls.run import Progress, Run
 
 from .rows import Rows, rows_of
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from probe_format.errors import FormatError, ProbeError
 
-from probe_analysis.calls import Run
+from probe_analysis.calls.run import Run
 
 from .count import Count
 

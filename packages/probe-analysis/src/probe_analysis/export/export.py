@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from probe_format.errors import FormatError, UsageError
 from probe_format.safe_files import naming
 
-from probe_analysis.calls import Progress, Run, Source, runs_of
+from probe_analysis.calls.run import Progress, Run, Source, runs_of
 
 from .count import Count
 from .events import write_curves

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import frozen
 from probe_format import Record, Tensor
 from probe_format.errors import FormatError
 from probe_format.names import ApiName, DebugName, ModuleName, ParamsGradName
-from probe_format.schema import is_tensor
+from probe_format.schema import is_tensor, path_text, tensors, walk
+from probe_format.values import ValuePath, is_leaf
 
-from probe_analysis.calls import GRADIENTS, Call, Run
+from probe_analysis.calls.call import GRADIENTS, Call
+from probe_analysis.calls.run import Run
 
 from .cells import argument_cells, json_text, source_cells, tensor_cells
-from .leaves import leaves, place
 
 #: Scalars of a record that have a column of their own, and the type that they have there.
 _SCALARS: Mapping[str, type] = {"raised": str, "incomplete": bool, "in_backward": bool, "partial": bool}
@@ -73,7 +74,6 @@ def rows_of(run: Run, call: Call) -> Rows:
 
 
 def _named(record: Record) -> Row:
-    """Return the cells with the parts of a record's name."""
     try:
         name = record.parsed
     except FormatError:
@@ -100,3 +100,41 @@ def _file(tensor: Tensor) -> str | None:
     except FormatError:
         return None
     return None if path is None else str(path.absolute())
+
+
+#: The first key of a slot -> the role of what stands there.
+_ROLES = {"input": "input", "output": "output"}
+_ROLES |= {"input_args": "input", "input_kwargs": "kwarg", "parameters": "parameter"}
+
+
+def place(keys: ValuePath, kind: str) -> dict[str, Any]:
+    """Return the columns that say where a value stands.
+
+    keys: its place in the record, as ``("input_args", 0)``.
+    kind: of the record: ``api``, ``module``, ``parameters_grad``, ``optimizer_grad`` or ``debug``.
+    """
+    found: dict[str, Any] = {"slot": path_text(keys)}
+    if kind == "debug":
+        return {**found, "role": "saved", "path": path_text(keys)}
+    if kind in GRADIENTS:
+        return {**found, "role": "gradient", "path": path_text(keys[:1])}
+    if keys[:1] == ("recompute",):
+        found["recompute"] = True
+        keys = keys[1:]
+    elif keys[:1] == ("later_passes",) and len(keys) > 1 and isinstance(keys[1], int):
+        found["backward_pass"] = keys[1] + 1
+        keys = keys[2:]
+    role = _ROLES.get(str(keys[0])) if keys else None
+    return {**found, "role": role or "other", "path": path_text(keys[1:] if role else keys)}
+
+
+def leaves(record: Any) -> Iterator[tuple[ValuePath, Any]]:
+    """Yield every value below a record with its place, in document order.
+
+    A part of the record that is empty (``"input_args": []``) is no value, an empty list among its arguments is one.
+    """
+    for path, node in walk(record, is_leaf):
+        if len(path) > 1 or not isinstance(node, list | dict) or node:
+            yield path, node
+            if isinstance(node, dict) and not is_tensor(node):  # it may carry a tensor: torch's P2POp does
+                yield from (((*path, *below), tensor) for below, tensor in tensors(node))

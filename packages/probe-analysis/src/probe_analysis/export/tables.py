@@ -9,7 +9,7 @@ from typing import Any
 
 from probe_format.errors import FormatError, ProbeError
 
-from probe_analysis.calls import Run
+from probe_analysis.calls.run import Run
 
 from .cells import json_text
 from .columns import SCHEMA_VERSION, TABLES, Type

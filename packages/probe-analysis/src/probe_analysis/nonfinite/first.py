@@ -12,13 +12,13 @@ from typing import Any
 from attrs import field, frozen
 from probe_format.jsonio import number
 from probe_format.read import Suspect, origins
-from probe_format.schema import non_finite
+from probe_format.schema import Value, non_finite
 
-from probe_analysis.calls import GRADIENTS, AtCall, Call, Run, Source, Value, runs_of
+from probe_analysis.calls.call import GRADIENTS, AtCall, Call
+from probe_analysis.calls.run import Run, Source, runs_of
 from probe_analysis.frame import Framed, frame_of
 
-from .risks import Risk
-from .watch import Watch
+from .watch import Risk, Watch
 
 
 @frozen(eq=False)

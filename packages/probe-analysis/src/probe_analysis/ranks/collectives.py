@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 
-from probe_analysis.align import aligned
-from probe_analysis.calls import Call, Value
+from probe_format.schema import Value
+
+from probe_analysis.align.sequence import aligned
+from probe_analysis.calls.call import Call
 
 from .compact_run import CompactRun
 from .rows import Missing, Row

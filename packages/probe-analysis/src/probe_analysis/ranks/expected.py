@@ -1,4 +1,4 @@
-"""Say which tensors of a call ranks should agree on, and why."""
+"""Say which tensors of a call ranks should agree on, and why: by what it does, and by where a DTensor is placed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,67 @@ from typing import Any
 
 from attrs import frozen
 from probe_format.names import CLIP_GRAD, OPTIMIZER
+from probe_format.schema import Parts, Value
 
-from probe_analysis.calls import Call, Parts, Value
-from probe_analysis.compare import Tolerance
+from probe_analysis.calls.call import Call
+from probe_analysis.compare.tolerance import Tolerance
 
 from .collectives import collective
 from .compact_run import Form
-from .disagreement import Reason
-from .equality import mark, trusted
-from .placement import copies, global_form, is_divided, is_placed
+from .disagreement import Reason, mark, trusted
+
+
+def _is_placed(tensor: Mapping[str, Any]) -> bool:
+    """Return whether the record says how the tensor lies on the ranks (DTensor)."""
+    return isinstance(tensor.get("placements"), list) and isinstance(tensor.get("device_mesh"), list)
+
+
+def is_divided(tensor: Mapping[str, Any]) -> bool:
+    """Return whether a tensor lies on a mesh, or its record says that it is only a part of one."""
+    if _is_placed(tensor):
+        return True
+    layout = tensor.get("layout")
+    if isinstance(layout, dict):  # MindSpore
+        return any(axis != -1 for axis in _flat(layout.get("Tensor Map") or ()))
+    return isinstance(tensor.get("hsdp_shard_size"), int) and tensor["hsdp_shard_size"] > 1
+
+
+def global_form(tensor: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what every rank of a mesh must say alike of a placed tensor: dtype, whole shape, placements."""
+    return str(tensor["dtype"]), str(tensor.get("global_shape")), str(tensor["placements"])
+
+
+def copies(tensors: Mapping[int, Mapping[str, Any]]) -> list[dict[int, Mapping[str, Any]]]:
+    """Return the ranks that hold copies of one another: those at the same place of each dimension that is not
+    replicated.
+
+    tensors: rank -> its tensor, all placed in the same way.
+    """
+    groups: dict[tuple[Any, ...], dict[int, Mapping[str, Any]]] = {}
+    for rank, tensor in tensors.items():
+        at = _place(tensor["device_mesh"], rank)
+        if at is None:
+            continue  # this rank is not on the mesh
+        cut = tuple(None if "Replicate" in p else i for i, p in zip(at, tensor["placements"], strict=False))
+        groups.setdefault((str(tensor["device_mesh"]), *cut), {})[rank] = tensor
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _place(mesh: Any, rank: int) -> tuple[int, ...] | None:
+    """Return where a rank is on a mesh, which is a list of ranks, or of such lists."""
+    for i, part in enumerate(mesh):
+        if part == rank and not isinstance(part, list):
+            return (i,)
+        if isinstance(part, list):
+            below = _place(part, rank)
+            if below is not None:
+                return (i, *below)
+    return None
+
+
+def _flat(items: Any) -> list[Any]:
+    return [x for item in items for x in (_flat(item) if isinstance(item, list | tuple) else [item])]
+
 
 #: Nodes of construct.json around what works on the reduced gradients.
 _UPDATES = (OPTIMIZER, CLIP_GRAD)
@@ -51,7 +103,7 @@ def may_agree(call: Call, forms: Iterable[Form]) -> bool:
     if in_update(call) or (call.kind == "api" and not call.backward):
         return True
     tensors = (each for form in forms for each in form.tensors)
-    return any((side == "parameter" and not call.backward) or is_placed(t) for _, side, t, *_ in tensors)
+    return any((side == "parameter" and not call.backward) or _is_placed(t) for _, side, t, *_ in tensors)
 
 
 def expected_of(
@@ -106,7 +158,7 @@ def _reason(call: Call, slot: str, value: Value, *, updates: bool, weights: bool
 
 def _placed(by_slot: Mapping[str, Mapping[int, Value]]) -> Iterator[Expected]:
     for slot, values in by_slot.items():
-        tensors = {rank: value.tensor for rank, value in values.items() if is_placed(value.tensor)}
+        tensors = {rank: value.tensor for rank, value in values.items() if _is_placed(value.tensor)}
         if len(tensors) < 2:
             continue
         own = 0.0 if next(iter(values.values())).side == "parameter" else Tolerance().of(tensors.values())

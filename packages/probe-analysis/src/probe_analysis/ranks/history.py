@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import define, field
-
-from probe_analysis.calls import Parts
+from probe_format.schema import Parts
 
 from .compact_run import CompactRun
-from .equality import mark
+from .disagreement import mark
 from .expected import in_update
 from .replicas import Replicas
-from .rows import Row
-from .stop import Stop
+from .rows import Row, Stop
 
 
 @define(eq=False)
@@ -44,7 +42,6 @@ class History:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what was noted, as sentences."""
         more = "{} The like in {} more steps."
         return tuple(text if n == 1 else more.format(text, n - 1) for text, n in self.noted.values())
 

@@ -9,15 +9,15 @@ from typing import Any
 from attrs import define, field, frozen
 from probe_format.errors import FormatError, UsageError
 
-from probe_analysis.calls import Progress, Run, Source, runs_of
+from probe_analysis.calls.run import Progress, Run, Source, runs_of
 from probe_analysis.frame import Framed, frame_of
 
 from .compact_run import CompactRun, Shared
 from .disagreement import Disagreement, ranks_text
 from .history import History
 from .replicas import Replicas, replicas_of, weights_of
+from .rows import Stop
 from .step import compare_step
-from .stop import Stop
 
 
 @frozen(eq=False, repr=False)

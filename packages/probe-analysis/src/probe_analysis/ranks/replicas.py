@@ -8,11 +8,11 @@ from typing import Any
 
 from attrs import frozen
 
-from probe_analysis.calls import Run
+from probe_analysis.calls.run import Run
 
 from .collectives import PIPES, collective
-from .equality import mark
-from .placement import is_divided
+from .disagreement import mark
+from .expected import is_divided
 
 
 @frozen

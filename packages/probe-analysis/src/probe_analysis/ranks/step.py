@@ -8,19 +8,17 @@ from fnmatch import fnmatchcase
 from attrs import define, evolve
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 
-from probe_analysis.calls import GRADIENTS, Call, Progress
-from probe_analysis.compare import distance
+from probe_analysis.calls.call import GRADIENTS, Call
+from probe_analysis.calls.run import Progress
+from probe_analysis.compare.distance import distance
 
 from .collectives import collective, is_collective, results_of, rounds
 from .compact_run import CompactRun
-from .disagreement import Disagreement, odd_of, ranks_text
-from .equality import parted
-from .expected import Expected, expected_of, in_update, may_agree
+from .disagreement import Disagreement, odd_of, parted, ranks_text
+from .expected import Expected, expected_of, global_form, in_update, may_agree
 from .history import History, note_inputs, same_updates
-from .placement import global_form
 from .replicas import Replicas
-from .rows import Missing, Row, rows_of
-from .stop import stop_of
+from .rows import Missing, Row, rows_of, stop_of
 from .unreduced import Local, unreduced
 
 
@@ -68,7 +66,6 @@ class _Step:
     local: Mapping[int, Local]
 
     def row(self, row: Row, updates: bool, asked: Sequence[str]) -> Iterator[Disagreement]:
-        """Yield where the ranks disagree in one call."""
         call = next(iter(row.values()))
         if collective(call):
             return  # paired by their groups instead

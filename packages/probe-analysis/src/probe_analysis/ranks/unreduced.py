@@ -8,10 +8,9 @@ from typing import Any
 
 from attrs import frozen
 
-from probe_analysis.calls import Run
+from probe_analysis.calls.run import Run
 
-from .disagreement import ranks_text
-from .equality import mark, trusted
+from .disagreement import mark, ranks_text, trusted
 
 
 @frozen(slots=False, eq=False)
@@ -21,7 +20,6 @@ class Local:
     run: Run
 
     def _gradients(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield each gradient by its name."""
         for call in self.run.calls:
             if call.kind == "parameters_grad":
                 yield from ((f"{call.name}.{v.slot}", v.tensor) for v in self.run.read(call).values)

@@ -59,3 +59,11 @@ def pack(document: Any) -> bytes:
     text = dumps(plain(document))
     text += b" " * (-(len(text) + 4) % 8)
     return b"".join((len(text).to_bytes(4, "little"), text, *parts))
+
+
+class Numbering(dict[Any, int]):
+    """Give each thing a number, from 0, in the order in which they are first asked for."""
+
+    def __missing__(self, thing: Any) -> int:
+        self[thing] = number = len(self)
+        return number

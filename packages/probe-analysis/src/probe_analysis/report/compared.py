@@ -8,10 +8,11 @@ from typing import Any
 
 from attrs import frozen
 
-from probe_analysis.diff import CallDiff, RunDiff, Verdict
+from probe_analysis.diff.call_diff import CallDiff
+from probe_analysis.diff.diff import RunDiff
+from probe_analysis.diff.verdict import Verdict
 
-from .columns import numbers, whole
-from .numbering import Numbering
+from .columns import Numbering, numbers, whole
 from .record_columns import SIDES
 from .run_columns import RunColumns
 
@@ -41,7 +42,6 @@ class Compared:
 
 
 def compared(found: RunDiff, a: RunColumns, b: RunColumns, texts: Numbering) -> Compared:
-    """Return a comparison as columns."""
     pair = [-1] * len(a.nodes)
     back = [-1] * len(b.nodes)
     for each in found.alignment.pairs:

@@ -7,7 +7,7 @@ from typing import Any
 from probe_format.errors import FormatError
 from probe_format.excerpts import text
 
-from probe_analysis.calls import Run
+from probe_analysis.calls.run import Run
 
 _FACTS = ("framework", "level", "task", "tool", "format_version", "checksum")
 _FAULTS = "Failures of Probe's own"

@@ -10,11 +10,11 @@ from attrs import define, field
 from probe_format.excerpts import brief, cut
 from probe_format.jsonio import number
 
-from probe_analysis.compare import as_float, dtype_name
-from probe_analysis.nonfinite import broken
+from probe_analysis.compare.distance import as_float
+from probe_analysis.compare.tolerance import dtype_name
+from probe_analysis.nonfinite.first import broken
 
-from .columns import numbers, whole
-from .numbering import Numbering
+from .columns import Numbering, numbers, whole
 
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
 #: What only a tensor's file has; tensors that differ in nothing else are described alike.
@@ -100,7 +100,6 @@ class Facts:
         return (_NUMBER, value) if isinstance(value, float) else (_ABSENT, math.nan)
 
     def columns(self) -> dict[str, Any]:
-        """Return all as columns for the page."""
         return {
             **{name: numbers(column) for name, column in zip(_STATISTICS, self._statistics, strict=True)},
             "marks": whole(self._marks),

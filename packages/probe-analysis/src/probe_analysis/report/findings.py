@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from probe_analysis.calls import AtCall
-from probe_analysis.diff import Diff
-from probe_analysis.nonfinite import Finding, NonFinite, Risk
+from probe_analysis.calls.call import AtCall
+from probe_analysis.diff.diff import Diff
+from probe_analysis.nonfinite.first import Finding, NonFinite
+from probe_analysis.nonfinite.watch import Risk
 
 from .compared import Compared
 from .run_columns import RunColumns

@@ -24,7 +24,6 @@ _SCRIPTS = (
 
 
 def html_of(document: Any) -> str:
-    """Return the page that shows a document."""
     styles, scripts = ([_read(name) for name in names] for names in (_STYLES, _SCRIPTS))
     policy = (
         f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; "

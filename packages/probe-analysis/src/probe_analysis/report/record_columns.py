@@ -10,14 +10,14 @@ from attrs import define, field
 from probe_format.errors import FormatError
 from probe_format.excerpts import brief
 from probe_format.read import Loss
-from probe_format.schema import parts_of
+from probe_format.schema import Parts, parts_of
 from probe_format.values import plain
 
-from probe_analysis.calls import Call, Parts
-from probe_analysis.nonfinite import Watch
+from probe_analysis.calls.call import Call
+from probe_analysis.nonfinite.watch import Watch
 
+from .columns import Numbering
 from .facts import Facts
-from .numbering import Numbering
 
 SIDES = ("in", "parameter", "out")
 #: How many arguments of one call that are no tensors are in the page.
@@ -85,7 +85,6 @@ _NOTES = {
 
 
 def _note(record: Any, lost: Sequence[Loss]) -> str:
-    """Return in words what is special about a record."""
     notes = [f"{loss.slot or 'value'} is lost: {loss.why}" for loss in lost]
     record = record if isinstance(record, dict) else {}
     if record.get("raised"):

@@ -11,12 +11,15 @@ from attrs import define, evolve, field, frozen
 from probe_format import Dump
 from probe_format import open as open_dump
 from probe_format.errors import DamagedError, FormatError
+from probe_format.schema import Parts
 
-from probe_analysis.align import Mapping
-from probe_analysis.calls import Call, Parts, Progress, Run, Source, runs_of
-from probe_analysis.compare import Tolerance
-from probe_analysis.diff import Diff, diff_runs
-from probe_analysis.nonfinite import NonFinite, Watch, non_finite_in
+from probe_analysis.align.mapping import Mapping
+from probe_analysis.calls.call import Call
+from probe_analysis.calls.run import Progress, Run, Source, runs_of
+from probe_analysis.compare.tolerance import Tolerance
+from probe_analysis.diff.diff import Diff, diff_runs
+from probe_analysis.nonfinite.first import NonFinite, non_finite_in
+from probe_analysis.nonfinite.watch import Watch
 from probe_analysis.whole_file import write_whole
 
 from .compared import Compared, compared
@@ -117,7 +120,6 @@ class _Draft:
         self.records |= {id(run.rank): RecordColumns(texts, facts, Watch(run)) for run in self.opened[-1]}
 
     def take(self, call: Call, record: Any, parts: Parts) -> None:
-        """Take a record that was read. parts: what is in it."""
         self.records[id(call.rank)].take(call, record, parts)
 
     def read(self, number: int, dump: Dump, progress: Progress | None) -> None:
@@ -178,7 +180,6 @@ class _Draft:
         return None
 
     def document(self, dumps: list[Dump]) -> dict[str, Any]:
-        """Return all of it as the scripts of the page read it."""
         return {
             "dumps": [str(dump.path) for dump in dumps],
             "findings": self.findings,

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from attrs import Factory, define, field, frozen
 
-from probe_analysis.calls import Call, Progress, Run, is_own
+from probe_analysis.calls.call import Call, is_own
+from probe_analysis.calls.run import Progress, Run
 
-from .columns import whole
+from .columns import Numbering, whole
 from .coverage import coverage_of
 from .facts import Facts
-from .numbering import Numbering
 from .record_columns import RecordColumns
 
 _KINDS = {"module": 0, "api": 1, "parameters_grad": 2, "optimizer_grad": 2, "debug": 3}

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from attrs import frozen
+from probe_format.schema import Value
 
-from probe_analysis.align import plain_path
-from probe_analysis.calls import Call, Run, Value
-from probe_analysis.compare import as_float
+from probe_analysis.align.tree import plain_path
+from probe_analysis.calls.call import Call
+from probe_analysis.calls.run import Run
+from probe_analysis.compare.distance import as_float
 
 Quantity = Literal["gradients", "weights", "updates", "activations"]
 Statistic = Literal["Norm", "Max", "Min", "Mean", "magnitude", "rms"]

@@ -11,7 +11,7 @@ import numpy as np
 from attrs import evolve, frozen
 from probe_format.errors import FormatError
 
-from probe_analysis.calls import Progress, Source, runs_of
+from probe_analysis.calls.run import Progress, Source, runs_of
 from probe_analysis.frame import Framed, frame_of
 
 from .series import Point, Series, grown, span

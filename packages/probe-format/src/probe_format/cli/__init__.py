@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .outcome import exit_code
-from .selection import add_rank, add_step, refuse_unknown, whole_number
+from .command import add_rank, add_step, exit_code, refuse_unknown, whole_number
 
 __all__ = ["add_rank", "add_step", "exit_code", "refuse_unknown", "whole_number"]

@@ -27,7 +27,6 @@ COMMANDS = {
 
 
 def added_commands() -> dict[str, EntryPoint]:
-    """Return the commands of the installed packages, by name."""
     return {entry.name: entry for entry in entry_points(group="probe.commands")}
 
 

@@ -15,8 +15,8 @@ from probe_format.terminal import ProgressLine, say, tell
 from probe_format.write.recovery import recover_rank
 
 from .bad import story
+from .record_text import View
 from .show import heading, summary, tree
-from .view import View
 
 #: Lines that the tree of non-finite records has at most, unless all are asked for.
 _MOST = 20

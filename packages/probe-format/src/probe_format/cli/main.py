@@ -12,8 +12,7 @@ from probe_format.layout import MODES
 from probe_format.terminal import say
 
 from .added import COMMANDS, added_commands, describe, run_added, versions
-from .outcome import exit_code
-from .selection import add_rank, add_step, refuse_unknown, whole_number
+from .command import add_rank, add_step, exit_code, refuse_unknown, whole_number
 
 #: The commands of this package, and what each does. The module `commands` has them, and loads what reads dumps.
 _COMMANDS = {

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from probe_format.excerpts import brief, text
 from probe_format.read.dump import Rank
 
-from .record_text import INDENT, caller_line, record_lines
-from .view import View
+from .record_text import INDENT, View, caller_line, record_lines
 
 _DEEPEST = 100
 

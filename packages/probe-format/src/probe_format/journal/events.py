@@ -5,30 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-__all__ = [
-    "LATER_PASS",
-    "NODE",
-    "STRUCTURE",
-    "Event",
-    "Form",
-    "Slot",
-    "back",
-    "enter",
-    "exit",
-    "fault",
-    "fill",
-    "frames",
-    "grad",
-    "head",
-    "opens",
-    "over",
-    "pgrad",
-    "redo",
-    "redone",
-    "save",
-    "tally",
-]
-
 #: A small JSON object, and the values: each is finished JSON, possibly with holes, that nobody looks inside again. It
 #: is kept, so what may come from orjson as it is (1 KB or more, whatever its length) is copied here.
 Event = tuple[dict[str, Any], Sequence[bytes]]

@@ -50,7 +50,6 @@ _key: Callable[[str], bytes] = functools.lru_cache(4096)(lambda key: jsonio.dump
 
 
 def _joined(name: str, rows: list[Row]) -> Row:
-    """Return the parts of one record as one row."""
     if ".parameters_grad" in name or ".optimizer_grad" in name:  # each arrival is one more
         return {key: [item for row in rows for item in row.get(key, ())] for row in rows for key in row}
     return functools.reduce(_overlaid, rows)
@@ -225,7 +224,6 @@ class Fold:
         rows[name] = row
 
     def _blank(self, e: Head) -> Row:
-        """Return the empty slots of one backward pass."""
         of_input, of_output = e.get("g", (0, 0))
         part = {}
         if of_input is not None:  # else data_mode filters this side out, and the key is absent
@@ -393,7 +391,6 @@ class Fold:
 
 
 def _some(rows: Iterator[tuple[str, Row]]) -> Iterator[list[tuple[str, Row]]]:
-    """Yield rows, many at a time."""
     while some := list(islice(rows, 256)):
         yield some
 

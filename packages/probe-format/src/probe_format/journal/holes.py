@@ -49,7 +49,6 @@ class Fillers:
     _places: array[int] = field(factory=lambda: array("q"))
 
     def add(self, number: int, filler: Reference) -> None:
-        """Note the filler of a hole."""
         if isinstance(filler, bytes):
             self._known[number] = filler
         else:

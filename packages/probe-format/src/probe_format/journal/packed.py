@@ -30,7 +30,6 @@ class Packed:
     _pages: list[tuple[bool, bytes]] = field(factory=list)
 
     def add(self, row: Any) -> None:
-        """Add one row."""
         self._open.append(row)
         if len(self._open) > self.most:
             self.close(self._open)
@@ -43,7 +42,6 @@ class Packed:
         self._pages.append((values, text if values else zlib.compress(text, 1)))
 
     def pages(self) -> Iterator[list[Any]]:
-        """Yield all rows, many at a time."""
         for values, text in self._pages:
             yield marshal.loads(text if values else zlib.decompress(text))
         if self._open:

@@ -139,7 +139,6 @@ class Upgrade:
         return hole("f", 2 * number + 1)
 
     def _members(self, content: Old) -> bytes:
-        """Return further members of an object."""
         gone = ("$f", "data_name") if type(content.get("$f")) is int else ()
         plain = [(jsonio.dumps(key), self._value(item)) for key, item in content.items() if key not in gone]
         return b"".join([b",%b:%b" % pair for pair in plain]) + (self._file(content) if gone else b"")

@@ -10,25 +10,7 @@ from .tensor import Tensor
 from .verify import STATES, Progress, State, Verdict, verify, verify_rank
 
 __all__ = [
-    "STATES",
-    "Dump",
-    "Loss",
-    "Lost",
-    "Origin",
-    "Progress",
-    "Rank",
-    "Record",
-    "Records",
-    "State",
-    "Step",
-    "Suspect",
-    "Tensor",
-    "Verdict",
-    "journal_fold",
-    "open",
-    "origins",
-    "suspect_of",
-    "suspects",
-    "verify",
+    "STATES", "Dump", "Loss", "Lost", "Origin", "Progress", "Rank", "Record", "Records", "State", "Step",
+    "Suspect", "Tensor", "Verdict", "journal_fold", "open", "origins", "suspect_of", "suspects", "verify",
     "verify_rank",
-]
+]  # fmt: skip

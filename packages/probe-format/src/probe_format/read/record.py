@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attrs import field, frozen
 
 from probe_format import names
-from probe_format.debug_names import parse_debug_name
+from probe_format.names import parse_debug_name
 from probe_format.schema.dump import Document
 from probe_format.schema.tensor_objects import tensors
 from probe_format.suggest import did_you_mean

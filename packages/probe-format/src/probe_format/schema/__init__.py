@@ -10,21 +10,7 @@ from .tensor_objects import is_tensor, others, path_text, tensors, walk, why_los
 from .written import only_views, writes_into
 
 __all__ = [
-    "Parts",
-    "Report",
-    "Side",
-    "Value",
-    "is_tensor",
-    "kinds_asked_for",
-    "kinds_of",
-    "non_finite",
-    "only_views",
-    "others",
-    "parse_object",
-    "parts_of",
-    "path_text",
-    "tensors",
-    "walk",
-    "why_lost",
+    "Parts", "Report", "Side", "Value", "is_tensor", "kinds_asked_for", "kinds_of", "non_finite",
+    "only_views", "others", "parse_object", "parts_of", "path_text", "tensors", "walk", "why_lost",
     "writes_into",
-]
+]  # fmt: skip

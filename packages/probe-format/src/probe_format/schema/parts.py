@@ -58,7 +58,6 @@ class Parts:
 
 
 def side_of(path: ValuePath) -> Side:
-    """Return the side of the call that a place in a record is on."""
     return _SIDES.get(str(path[0]), "out") if path else "out"
 
 

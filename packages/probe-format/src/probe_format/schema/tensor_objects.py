@@ -176,5 +176,4 @@ def is_whole(x: Any) -> bool:
 
 
 def is_count(x: Any) -> bool:
-    """Return whether a value is a whole number from 0 up."""
     return is_whole(x) and x >= 0

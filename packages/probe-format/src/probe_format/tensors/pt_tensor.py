@@ -57,7 +57,6 @@ class PtTensor:
 
     @property
     def count(self) -> int:
-        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property

@@ -123,7 +123,6 @@ def _is_taken(dump_path: Path, name: str, mine: Claim | None) -> bool:
 
 
 def _owners(folder: Folder) -> Iterator[Claim]:
-    """Yield the claims of this process on a folder."""
     for each in list(_claims):
         held = each._folder
         if held is not None and each._pid == os.getpid() and os.path.sameopenfile(held.fd, folder.fd):

@@ -130,7 +130,6 @@ class _Counted:
     records: int = 0
 
     def through(self, pages: Pages) -> Iterator[bytes]:
-        """Yield the lines of the records."""
         for lines in pages.records:
             if self.summary is not None:
                 lines = pages.filled(lines)
@@ -182,5 +181,4 @@ def _fault_log(faults: list[dict[str, Any]]) -> bytes:
 
 
 def now() -> str:
-    """Return the time, as reports have it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")

@@ -104,7 +104,6 @@ class ApiWatch:
         return self.describe()
 
     def describe(self) -> str:
-        """Return the result so far, in one sentence."""
         if self.state == "dumped":
             return f"the kernels of {self.name} are dumped in {self.config.parent}"
         if self.state == "failed":

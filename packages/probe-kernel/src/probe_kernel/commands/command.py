@@ -35,12 +35,10 @@ class Command:
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names a dump."""
     parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
 
 
 def add_part(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose a dump and a part of it."""
     add_folder(parser)
     add_rank(parser, "only this rank or device")
     add_step(parser, "only this step or iteration")

@@ -10,9 +10,8 @@ from probe_format.errors import UsageError
 from probe_format.terminal import say
 
 from probe_kernel.control.backends import BACKENDS
-from probe_kernel.control.control_file import load_settings
+from probe_kernel.control.control_file import document_of, load_settings, settings_text
 from probe_kernel.control.option_rules import check
-from probe_kernel.control.settings import document_of, settings_text
 
 from .command import Command
 

@@ -3,15 +3,91 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from probe_format.errors import FormatError
 from probe_format.terminal import say
 
-from probe_kernel.trace.find_line import find, parse_line
+from probe_kernel.graph.model import Type
+from probe_kernel.read.kernel import Kernel, TensorSlot
+from probe_kernel.read.statistics import NOT_FINITE, Value
+from probe_kernel.trace.find_line import Hit, find, parse_line
 
 from .command import Command, add_part, chosen, report, tried
-from .display import hit_lines, is_bad, slot_line, times
+
+
+def _times(kernel: Kernel) -> str:
+    return f"  (execution {kernel.count})" if kernel.count else ""
+
+
+def _slot_line(slot: TensorSlot) -> str:
+    try:
+        shape = "?" if slot.shape is None else ",".join(map(str, slot.shape))
+        found: Mapping[str, Value] = slot.statistics
+    except (FormatError, OSError) as error:
+        return f"{slot!s:<10} {slot.dtype}: {error}"
+    words = [f"{key} {_number(found[key])}" for key in ("max", "min", "avg", "l2norm") if key in found]
+    words += [f"{key} {found[key]}" for key in NOT_FINITE if found.get(key)]
+    return f"{slot!s:<10} {f'{slot.dtype}[{shape}]':<24} {slot.format:<14} {'  '.join(words)}".rstrip()
+
+
+def _number(value: Value) -> str:
+    return "null" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _hit_lines(hit: Hit, step: int | None = None) -> Iterator[str]:
+    operator = hit.operator
+    what = "  (gradient)" if operator.gradient else ""
+    rank = "" if hit.rank is None else f"rank {hit.rank}, "
+    yield f"{rank}graph {hit.graph}: {operator.op}  {operator.full_name}{what}"
+    yield f"  in   {_types(operator.inputs)}"
+    yield f"  out  {_types(operator.outputs)}"
+    if operator.is_kernel and any(t.format not in ("", "DefaultFormat") for t in operator.device_outputs):
+        yield f"  on the device: in {_types(operator.device_inputs)}, out {_types(operator.device_outputs)}"
+    if hit.shared:
+        yield (
+            f"  (the graph has this line for {hit.shared + 1} {operator.op} operators: MindSpore keeps one line for "
+            "all calls of a Cell or function. Tell them apart by their order and shapes)"
+        )
+    if hit.how == "order":
+        yield "  (the number in its files' names is another: matched by name without number, types and order)"
+    if hit.cautions:
+        yield f"  (matched by its name alone, take care: {'; '.join(hit.cautions)})"
+    if hit.near:
+        more = f" and {len(hit.near) - 5} more" if len(hit.near) > 5 else ""
+        yield (
+            f"  nothing is surely its own; these files have its name but for the number, or another size: "
+            f"{', '.join(hit.near[:5])}{more}"
+        )
+    elif not hit.kernels:
+        yield "  nothing of it was dumped"
+    for kernel in hit.kernels:
+        if step in (None, kernel.folder.number):
+            yield f"  {kernel.folder.label}{_times(kernel)}: {kernel.name}"
+            for slot in kernel.slots:
+                yield f"    {_slot_line(slot)}"
+                if slot.file is not None:
+                    yield f"      {slot.file}"
+
+
+def _types(types: Sequence[Type]) -> str:
+    return ", ".join(_type(one) for one in types) or "nothing"
+
+
+def _type(one: Type) -> str:
+    shape = "" if one.shape is None else f"[{','.join(map(str, one.shape))}]"
+    layout = f" {one.format}" if one.format and one.format != "DefaultFormat" else ""
+    return f"{one.dtype}{shape}{layout}" if one.dtype else one.text.strip("<>")
+
+
+def _is_bad(slot: TensorSlot) -> bool:
+    try:
+        found = slot.statistics
+    except (FormatError, OSError):
+        return True  # its content is unknown, so the user should look
+    return any(map(found.get, NOT_FINITE))
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,13 +104,13 @@ def _show(arguments: argparse.Namespace) -> int:
         text = arguments.filter
         kernels = [k for k in iteration.kernels if text in k.op_type or text in k.name]
         if arguments.bad:
-            kernels = [kernel for kernel in kernels if any(map(is_bad, kernel.slots))]
+            kernels = [kernel for kernel in kernels if any(map(_is_bad, kernel.slots))]
         say(f"{iteration.label}: {len(kernels)} of {len(iteration.kernels)} kernels")
         for kernel in kernels:
-            say(f"  {kernel.op_type}  {kernel.name}{times(kernel)}")
+            say(f"  {kernel.op_type}  {kernel.name}{_times(kernel)}")
             if not arguments.brief:
                 for slot in kernel.slots:
-                    say(f"    {slot_line(slot)}")
+                    say(f"    {_slot_line(slot)}")
                     tried(partial(getattr, slot, "statistics"), problems)
         for overflow in tried(partial(getattr, iteration, "overflows"), problems) or ():
             say(f"  overflow: {overflow.path.name}, tasks (task, stream): {list(overflow.tasks)}")
@@ -56,7 +132,7 @@ def _find(arguments: argparse.Namespace) -> int:
     if frame is not None:
         say(f"{frame.file}:{arguments.line.rpartition(':')[2]}: {frame.text.strip()}")
     for hit in shown:
-        say(*hit_lines(hit, arguments.step))
+        say(*_hit_lines(hit, arguments.step))
     hidden = len(hits) - len(shown)
     if hidden:
         say(f"({hidden} more nodes that no kernel is run for, or of other ranks; --all shows them)")

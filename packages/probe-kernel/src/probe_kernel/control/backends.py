@@ -40,7 +40,6 @@ class Backend:
     environment: tuple[tuple[str, str], ...] = ()
 
     def knows(self, key: str) -> bool:
-        """Return whether the control file has this key."""
         return key in self.common or key in self.e2e
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import Factory, define, fields
 from probe_format.errors import Problem
+from probe_format.excerpts import cut
 from probe_format.suggest import did_you_mean
 
 from .backends import BACKENDS, Backend
@@ -58,10 +59,9 @@ class KeyReader:
     refused: list[str] = Factory(list)
 
     def read(self, document: Any) -> None:
-        """Read every key of the document."""
         example = f'Write {{"{_COMMON}": {{...}}}}.'
         if not isinstance(document, dict):
-            self._problem("the file", f"holds {_short(document)}, and no sections.", example)
+            self._problem("the file", f"holds {cut(repr(document), 60)}, and no sections.", example)
             return
         for name in document:
             if name not in _KEYS:
@@ -70,7 +70,7 @@ class KeyReader:
         for section, known in _KEYS.items():
             keys = document.get(section, {})
             if not isinstance(keys, dict):
-                self._problem(section, f"is {_short(keys)}, and should hold keys.", "Write {...}.")
+                self._problem(section, f"is {cut(repr(keys), 60)}, and should hold keys.", "Write {...}.")
             elif section == _E2E and section in document and not self.backend.e2e:
                 self.notes.append(f"{_E2E}: {self.backend.title} does not read this section.")
             else:
@@ -87,18 +87,19 @@ class KeyReader:
     def _counts(self, key: str, value: Any, known: set[str]) -> bool:
         """Return whether a key has a usable value and an effect; if not, record why."""
         kind, what, remedy = _TYPES.get(key, (None, "", ""))
+        shown = cut(repr(value), 60)
         if key not in known:
             self._unknown(key, known)
         elif not self.backend.knows(key):
             if key not in _CHECKED or _CHECKED[key](value):
                 self.notes.append(f"{key}: has no effect: {self.backend.title} does not read it.")
             else:
-                what = f"is {_short(value)}. {self.backend.title} does not use it, and MindSpore refuses the file."
+                what = f"is {shown}. {self.backend.title} does not use it, and MindSpore refuses the file."
                 self._problem(key, what, "Remove it.")
         elif value is None:
             self._problem(key, "is null; MindSpore wants a value.", "Write one, or remove the key.")
         elif kind and (type(value) is not kind or (kind is int and value not in (0, 1, 2))):
-            self._problem(key, f"is {_short(value)}, {what}.", remedy)
+            self._problem(key, f"is {shown}, {what}.", remedy)
         else:
             return True
         return False
@@ -148,8 +149,3 @@ class KeyReader:
     def _unknown(self, key: str, known: Iterable[str]) -> None:
         what = "is not a key of a control file; MindSpore passes over it without a word."
         self._problem(key[:80], what, did_you_mean(key, known) or "Remove it.")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -25,13 +25,12 @@ def _devices(value: Any) -> Any:
 
 
 def plain_path(value: Any) -> Any:
-    """Return a path object as text, and anything else as it is."""
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 @attrs.frozen(kw_only=True)
 class KernelDump:
-    """Describe what to dump of the kernels. `probe_kernel.control.settings` checks it for a chosen backend.
+    """Describe what to dump of the kernels. `probe_kernel.control.control_file` checks it for a chosen backend.
 
     An option that is None was not given: the backend's default applies, if the backend has the option at all.
     A given option that the backend would ignore is refused.

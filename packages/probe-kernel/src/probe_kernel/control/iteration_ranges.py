@@ -35,7 +35,6 @@ class Iterations:
 
     @property
     def all(self) -> bool:
-        """Return whether all are selected."""
         return self.spans is None
 
 
@@ -55,7 +54,7 @@ def parse_iterations(value: Any, where: str) -> tuple[Iterations, tuple[Problem,
         problems.append(Problem(where, f"{value!r} selects no iteration.", _EXAMPLE))
     what = f"is beyond {_MOST}, the last number that MindSpore counts to."
     problems += (Problem(where, f"{b} {what}", _EXAMPLE) for _, b in spans if b > _MOST)
-    return Iterations(joined(spans)), tuple(problems)
+    return Iterations(_joined(spans)), tuple(problems)
 
 
 def _item(item: Any, where: str) -> list[Span | Problem]:
@@ -103,7 +102,7 @@ def _negative(item: object, where: str) -> Problem:
     return Problem(where, f"{item} is negative; iterations begin at 0.", _EXAMPLE)
 
 
-def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
+def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Return ``spans`` in order, those that overlap or touch as one; first and last are both included."""
     runs: list[list[int]] = []
     for a, b in sorted(spans):

@@ -30,7 +30,6 @@ class Rule:
     remedy: str = ""
 
     def problems(self, dump: KernelDump, values: Values, backend: Backend) -> Iterator[Problem]:
-        """Yield the problem where the rule is broken."""
         if self.broken(dump, values, backend):
             modes = " or ".join(map(str, backend.debug_modes))
             what, remedy = (s.format(d=dump, b=backend, modes=modes) for s in (self.what, self.remedy))

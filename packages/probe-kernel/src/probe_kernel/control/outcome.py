@@ -10,13 +10,13 @@ from pathlib import Path
 from attrs import frozen
 from probe_format.errors import FormatError
 from probe_format.suggest import nearest
+from probe_runtime.config import compact
 
 from probe_kernel.read.execution_order import find_graph_files, read_order
 from probe_kernel.read.file_name import flat, without_number
 from probe_kernel.read.listing import read_mapping
 from probe_kernel.read.statistic_csv import STATISTIC, read_table
 
-from .iteration_ranges import joined
 from .kernel_patterns import KernelPattern
 
 
@@ -53,8 +53,7 @@ class DumpOutcome:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        spans = joined((n, n) for n in self.iterations)
-        steps = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+        steps = ", ".join(map(str, compact(self.iterations)))
         what = f"{self.files} files ({self.size / 1e6:.1f} MB) of {self.kernels} kernels in {self.path}"
         first = f"{what}; iterations {steps}." if steps else f"{what}."
         if not self.files:

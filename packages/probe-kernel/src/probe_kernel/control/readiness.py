@@ -16,9 +16,8 @@ from probe_format.suggest import did_you_mean
 from probe_kernel.output_folder import unwritable
 
 from .backends import Backend, backend_named
-from .compiled_graphs import compiled_graphs
 from .description import KernelDump
-from .mindspore_run import current_rank
+from .mindspore_run import compiled_graphs, current_rank
 from .option_checks import Values
 from .option_rules import check
 

@@ -157,7 +157,6 @@ class _Draft:
         return parent
 
     def write(self) -> Exported:
-        """Write the files."""
         header = {
             "task": "tensor" if self.values else "statistics",
             "level": "L2",

@@ -9,12 +9,6 @@ from .mindspore import MindSporeKernels, description_of, mindspore_notes, mindsp
 from .torch import TorchKernels, torch_notes, torch_problems
 
 __all__ = [
-    "MindSporeKernels",
-    "TorchKernels",
-    "description_of",
-    "find_npu",
-    "mindspore_notes",
-    "mindspore_problems",
-    "torch_notes",
-    "torch_problems",
-]
+    "MindSporeKernels", "TorchKernels", "description_of", "find_npu", "mindspore_notes",
+    "mindspore_problems", "torch_notes", "torch_problems",
+]  # fmt: skip

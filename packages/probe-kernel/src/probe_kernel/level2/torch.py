@@ -92,7 +92,6 @@ class TorchKernels:
             notice(f"Probe: {report}")
 
     def close(self) -> None:
-        """End the last step."""
         self.step()
 
     def _mode(self) -> str:

@@ -13,18 +13,6 @@ from .statistic_csv import Table
 from .statistic_line import Row
 
 __all__ = [
-    "Dump",
-    "FileName",
-    "Iteration",
-    "Kernel",
-    "KernelFolder",
-    "KernelId",
-    "LazyGraph",
-    "Overflow",
-    "Part",
-    "Rank",
-    "Row",
-    "Table",
-    "TensorSlot",
-    "open",
-]
+    "Dump", "FileName", "Iteration", "Kernel", "KernelFolder", "KernelId", "LazyGraph", "Overflow", "Part",
+    "Rank", "Row", "Table", "TensorSlot", "open",
+]  # fmt: skip

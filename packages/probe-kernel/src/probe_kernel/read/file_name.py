@@ -114,7 +114,6 @@ def parse_file_name(text: str) -> FileName:
 
 
 def is_file_name(text: str) -> bool:
-    """Return whether `parse_file_name` accepts ``text``."""
     return _NAME.fullmatch(text) is not None
 
 

@@ -41,16 +41,11 @@ wait: Callable[[], None] = _executor.sync
 grad_enabled: Callable[[], bool] = _executor.enable_grad
 
 
-def _no_pass() -> int:
-    return -1
-
-
 #: The number of the backward pass that runs now; -1 outside of one, and always on 2.7.
-backward_pass: Callable[[], int] = _executor.get_current_autodiff_engine_id if GRAPH else _no_pass
+backward_pass: Callable[[], int] = _executor.get_current_autodiff_engine_id if GRAPH else lambda: -1
 
 
 def is_differentiable(t: Any) -> bool:
-    """Return whether tensors of this dtype can have gradients."""
     return isinstance(t._dtype, _DIFFERENTIABLE)
 
 

@@ -25,7 +25,6 @@ def collector_for(
     names: NameFilter,
     module_kind: ModuleKind,
 ) -> Collector:
-    """Return a collector of MindSpore's calls."""
     collectives = Collectives(PREFIXES, RECEIVES, PendingWork(HANDLES), results)
     recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, module_kind.parameters, collectives)
     return Collector(recorder, leaf, names, f"{module_kind.prefix}.")

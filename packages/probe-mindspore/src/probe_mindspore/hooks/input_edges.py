@@ -33,7 +33,6 @@ class InputEdges:
     late: Sequence[tuple[ValuePath, Any]] | None = None
 
     def add(self, tensors: Sequence[tuple[ValuePath, Any]]) -> None:
-        """Add the edges of those inputs that take a gradient."""
         edges, paths, nodes = self.edges, self.paths, self.nodes
         for path, t in tensors:
             try:

@@ -57,7 +57,6 @@ class ParameterHooks:
                 handle.remove()
 
     def remove(self) -> None:
-        """Remove all hooks."""
         compilations, self._compilations = self._compilations, None
         if compilations is not None:
             compilations.undo()

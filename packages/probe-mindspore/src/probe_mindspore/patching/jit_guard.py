@@ -29,12 +29,12 @@ def jit_guard(patches: Patches) -> Iterator[None]:
     A closure of the user's may still hold a wrapper while the others are suspended, so names are looked up behind them.
     Calls inside a function traced under @jit(capture_mode="trace") are not recorded: they build a graph.
     """
-    with around_compilation(patches.suspended), resolved_names(_behind), replaced(trace_places()):
+    with (
+        around_compilation(patches.suspended),
+        resolved_names(lambda namespace, symbol, value: without_ours(value)),
+        replaced(trace_places()),
+    ):
         yield
-
-
-def _behind(namespace: Any, symbol: Any, value: Any) -> Any:
-    return without_ours(value)
 
 
 def jit_places() -> list[Place]:

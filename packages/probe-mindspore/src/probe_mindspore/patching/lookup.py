@@ -29,7 +29,6 @@ _OWN = ("mindspore.mint.nn.functional", "mindspore.mint.distributed", "mindspore
 
 
 def listed(apis: Apis) -> Listed:
-    """Return the places of the listed names."""
     paths = dict.fromkeys(path for api in apis for path in api.owners)
     objects = {label.name for _, label in public_primitives(apis).values()}
     functions = [api for api in apis if f"{api.prefix}.{api.api}" not in objects]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
-from probe_runtime.patching import NEVER_SCANNED, Apis, Place, Prepared, Scan, Tap, name_of, patches
+from probe_runtime.patching import NEVER_SCANNED, Apis, Prepared, Scan, Tap, name_of, patches
 
 from probe_mindspore.module_kind import behind
 
@@ -31,7 +30,7 @@ class Patches(patches.Patches):
             switch,
             _prepared(apis),
             wrap,
-            _namespaces,
+            lambda model: map(vars, modules_of(model)),
             in_models=functools.partial(places_in, public_primitives(apis)),
         )
 
@@ -44,12 +43,4 @@ class Patches(patches.Patches):
 
 @functools.cache
 def _prepared(apis: Apis) -> Prepared:
-    return Prepared(listed(apis), _guests, _SCAN)
-
-
-def _guests() -> list[Place]:
-    return [*guards(), *regions(), *jit_places()]
-
-
-def _namespaces(model: Any) -> Iterator[dict[str, Any]]:
-    return map(vars, modules_of(model))
+    return Prepared(listed(apis), lambda: [*guards(), *regions(), *jit_places()], _SCAN)

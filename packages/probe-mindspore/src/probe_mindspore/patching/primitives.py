@@ -61,8 +61,10 @@ def places_in(public: Labels, models: Sequence[Any]) -> list[Place]:
     """
     labels = labels_of(models)
     each = (*labels.values(), *public.values())
-    classes = dict.fromkeys(_caller_of(type(primitive)) for primitive, _ in each)
-    return [Place(owner, "__call__", lambda f: _calling(f, labels, public)) for owner in classes]
+    definers = (next(c for c in type(p).__mro__ if "__call__" in vars(c)) for p, _ in each)
+    return [
+        Place(owner, "__call__", lambda f: _calling(f, labels, public)) for owner in dict.fromkeys(definers)
+    ]
 
 
 def _primitives(value: Any) -> Iterator[ops.Primitive]:
@@ -72,11 +74,6 @@ def _primitives(value: Any) -> Iterator[ops.Primitive]:
         for item in value.values() if type(value) is dict else value:
             if isinstance(item, ops.Primitive):
                 yield item
-
-
-def _caller_of(kind: type) -> type:
-    """Return the class that defines `__call__`."""
-    return next(base for base in kind.__mro__ if "__call__" in vars(base))
 
 
 def _calling(original: Function, labels: Labels, public: Labels) -> Function:

@@ -15,7 +15,6 @@ from probe_mindspore.module_kind import source_of_torch, torch_on_mindspore
 
 
 def _each(owners: str, names: str, about: str) -> list[tuple[str, str, str]]:
-    """Return a row for each of these names of each of these owners."""
     return [(owner, name, about) for owner in owners.split() for name in names.split()]
 
 
@@ -103,7 +102,6 @@ def step_regions(
 
 
 def _rows() -> tuple[Rows, Rows]:
-    """Return the rows of nodes and of quiet regions, for MindSpore and for a torch built on it."""
     if torch_on_mindspore() is None:
         return [*_NODES], [*_QUIET]
     nodes, quiet = (

@@ -55,13 +55,11 @@ class _Kept:
     """Keep values, and what they hold, each once."""
 
     def __init__(self, file: Any) -> None:
-        """Keep the numbers of tensors in this file."""
         self._file = file
         self._known: dict[int, Any] = {}  # and the objects, so that their ids stay theirs
         self._undo: list[Undo] = []
 
     def keep(self, value: Any) -> None:
-        """Keep a value and everything in it."""
         waiting = [value]
         while waiting:
             value = waiting.pop()
@@ -70,7 +68,6 @@ class _Kept:
                 waiting += self._keep(value)
 
     def put_back(self) -> None:
-        """Put everything back."""
         for undo in self._undo:
             undo()
 
@@ -103,7 +100,6 @@ _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, ms.Gen
 
 
 def _generator(value: Any) -> Undo:
-    """Keep the state of a generator of random numbers."""
     if isinstance(value, np.random.Generator):
         return partial(setattr, value.bit_generator, "state", value.bit_generator.state)
     if isinstance(value, random.Random):
@@ -112,7 +108,6 @@ def _generator(value: Any) -> Undo:
 
 
 def _tensor(t: Any, file: Any) -> Iterator[Undo]:
-    """Keep the numbers of a tensor in the file."""
     view = view_of(t)
     if view.data is None or not view.data.size:
         return
@@ -179,7 +174,6 @@ def _dict(value: dict[Any, Any], passed: frozenset[str] = frozenset()) -> Undo:
 
 
 def _items(value: Any) -> Undo:
-    """Keep what is in a list, a deque or a set."""
     before = [*value]
 
     def undo() -> None:

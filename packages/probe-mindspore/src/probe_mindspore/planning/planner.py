@@ -28,8 +28,7 @@ from probe_mindspore.session.two_modes import TwoModes
 
 from .kept_state import unchanged
 from .planned_leaf import PlannedLeaf
-from .random_numbers import unchanged_randomness
-from .training import Training
+from .training import train, unchanged_randomness
 
 
 def plan(
@@ -62,16 +61,15 @@ def plan(
     config = wanted(config, collecting=session is not None and session.collecting)
     _check(net)
     files = CountedFiles()
-    training = Training(net, inputs, keywords, loss, optimizer)
     kept = (net, optimizer, loss, inputs, keywords)
     models = [one for one in (net, optimizer, loss) if isinstance(one, nn.Cell)]
     temporary = tempfile.TemporaryDirectory(prefix="probe-plan-")
     with temporary as folder, unchanged(*kept), unchanged_randomness(models):
         with _opened(config, net, Path(folder), files) as parts:
-            training.run()
+            notes = train(net, inputs, keywords, loss, optimizer)
         reports = [part.end() for part in parts]
         found = [report for report in reports if report]  # the part for graphs has none where none ran
-        return outcome(config, found, Path(folder), files, training.notes)
+        return outcome(config, found, Path(folder), files, notes)
 
 
 def _check(net: object) -> None:

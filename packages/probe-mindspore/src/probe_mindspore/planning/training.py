@@ -1,71 +1,72 @@
-"""Run one training step of a net."""
+"""Run one training step of a net; the run's random numbers go on as if there had been none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
-from attrs import define, field
+import numpy as np
 from mindspore import Tensor, nn
 from probe_runtime.planning import loss_in
 
 from probe_mindspore.hooks.autograd import abandon, grad_enabled, is_differentiable, wait
+from probe_mindspore.patching.primitives import labels_of
+from probe_mindspore.seed import keep_random_state
 
 _NO_BACKWARD = "Nothing that the net returned needs a gradient, so there is no backward pass in this plan."
 
 
-@define
-class Training:
-    """One training step: the net's call, the backward pass, and the optimizer's step where there is one.
+def train(
+    net: nn.Cell,
+    inputs: tuple[Any, ...],
+    keywords: dict[str, Any],
+    loss: Callable[[Any], Tensor] | None,
+    optimizer: Any,
+) -> list[str]:
+    """Make a step: the net's call, the backward pass, and the optimizer's step where there is one.
 
-    net: the net.
-    inputs, keywords: what it is called with.
+    inputs, keywords: what the net is called with.
     loss: takes its output and returns the loss; None for one that is in the output, or the sum of the output.
-    optimizer: its optimizer, or None.
-    notes: what the user should know of how it went.
+
+    Returns what the user should know of how it went.
     """
 
-    net: nn.Cell
-    inputs: tuple[Any, ...]
-    keywords: dict[str, Any]
-    loss: Callable[[Any], Tensor] | None
-    optimizer: Any
-    notes: list[str] = field(factory=list)
-
-    def run(self) -> None:
-        """Make the step."""
-        try:
-            self._run()
-            wait()  # an operator may fail when Python is long past it
-        except BaseException as e:
-            abandon()
-            e.add_note("This came while probe_mindspore.plan made a step of the net on these inputs.")
-            raise
-
-    def _run(self) -> None:
-        weights = list(self.net.trainable_params() if self.optimizer is None else self.optimizer.parameters)
-        if not weights or not grad_enabled():
-            self._forward()
-            self.notes.append(_NO_BACKWARD)
-            return
-        found: list[Any] = []
-
-        def forward() -> Any:
-            found.append(self._forward())
-            return Tensor(0.0, ms.float32) if found[0] is None else found[0]
-
-        _, gradients = ms.value_and_grad(forward, None, weights)()
-        if found[0] is None:
-            self.notes.append(_NO_BACKWARD)
-        elif self.optimizer is not None:
-            self.optimizer(gradients)
-
-    def _forward(self) -> Any:
-        out = self.net(*self.inputs, **self.keywords)
-        if self.loss is not None:
-            return self.loss(out)
+    def forward() -> Any:
+        out = net(*inputs, **keywords)
+        if loss is not None:
+            return loss(out)
         return loss_in(out, Tensor, (t for t in _tensors(out) if is_differentiable(t)), _total)
+
+    try:
+        notes = _trained(net, forward, optimizer)
+        wait()  # an operator may fail when Python is long past it
+    except BaseException as e:
+        abandon()
+        e.add_note("This came while probe_mindspore.plan made a step of the net on these inputs.")
+        raise
+    return notes
+
+
+def _trained(net: nn.Cell, forward: Callable[[], Any], optimizer: Any) -> list[str]:
+    weights = list(net.trainable_params() if optimizer is None else optimizer.parameters)
+    if not weights or not grad_enabled():
+        forward()
+        return [_NO_BACKWARD]
+    found: list[Any] = []
+
+    def some_loss() -> Any:
+        found.append(forward())
+        return Tensor(0.0, ms.float32) if found[0] is None else found[0]
+
+    _, gradients = ms.value_and_grad(some_loss, None, weights)()
+    if found[0] is None:
+        return [_NO_BACKWARD]
+    if optimizer is not None:
+        optimizer(gradients)
+    return []
 
 
 def _total(t: Tensor) -> Any:
@@ -73,9 +74,39 @@ def _total(t: Tensor) -> Any:
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors in what a net returned."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple, Mapping)):
         for item in value.values() if isinstance(value, Mapping) else value:
             yield from _tensors(item)
+
+
+# How Primitives name their seeds; each that draws has some of these.
+_SEEDS = ("Seed0", "Seed1", "seed", "seed0", "seed1", "seed2")
+_MARK = "probe_plan"
+
+
+@contextlib.contextmanager
+def unchanged_randomness(models: Sequence[Any]) -> Iterator[None]:
+    """Put the states of all random number generators on the CPU back when the block is left.
+
+    The numbers of many operators come from states inside MindSpore's kernels, which nothing reads or sets. A kernel
+    belongs to a Primitive's attributes, so these are others within the block, and the run's kernels stay where they
+    are: functions get other seeds, and Primitives an attribute more.
+
+    models: whose Cells hold Primitives.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.callback(random.setstate, random.getstate())
+        state: Any = np.random.get_state()
+        stack.callback(np.random.set_state, state)
+        keep_random_state(stack)
+        seed = ms.get_seed()
+        if seed is not None:
+            ms.set_seed((seed ^ 0x2B5A_6C93) & 0x7FFF_FFFF or 1)  # another one
+            np.random.set_state(state)  # which that has set, too
+        for primitive, _ in labels_of(models).values():
+            if any(hasattr(primitive, name) or name in primitive.attrs for name in _SEEDS):
+                primitive.add_prim_attr(_MARK, True)
+                stack.callback(primitive.del_prim_attr, _MARK)
+        yield

@@ -38,21 +38,15 @@ _WANTS_MODEL = (
     "or PrecisionDebugger(model=...). Level L1 works without."
 )
 
-_NO_COMPILED = (
-    Problem(
-        "compiled",
-        "'eager' is for torch.compile. What MindSpore compiles is recorded as a graph, at level L0.",
-        "Leave it out. To see each call inside a jitted function, run it without mindspore.jit.",
-    ),
+_NO_COMPILED = Problem(
+    "compiled",
+    "'eager' is for torch.compile. What MindSpore compiles is recorded as a graph, at level L0.",
+    "Leave it out. To see each call inside a jitted function, run it without mindspore.jit.",
 )
-
-
-_NO_OPTIMIZER_GRAD = (
-    Problem(
-        "optimizer_grad",
-        "is for optimizers that read .grad. In MindSpore the step is called with the gradients.",
-        "Leave it out, and save() what you call the optimizer with.",
-    ),
+_NO_OPTIMIZER_GRAD = Problem(
+    "optimizer_grad",
+    "is for optimizers that read .grad. In MindSpore the step is called with the gradients.",
+    "Leave it out, and save() what you call the optimizer with.",
 )
 
 
@@ -69,8 +63,8 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
         return SavingSession(config, Saver.of(config, tool, module_kind.framework), model)
     if config.level == "L2":
         return _kernels(config, model)
-    refused = _NO_COMPILED if config.compiled == "eager" else ()
-    _preflight(config, (*refused, *(_NO_OPTIMIZER_GRAD if config.optimizer_grad else ())))
+    asked = ((_NO_COMPILED, config.compiled == "eager"), (_NO_OPTIMIZER_GRAD, config.optimizer_grad))
+    _preflight(config, [problem for problem, is_asked in asked if is_asked])
     target = Target()
     patches = Patches(listed(config, module_kind), target)
     steps = StepOpener(config, tool, module_kind, patches, target)

@@ -27,12 +27,10 @@ class TwoModes:
         self.graph.resume(model, None if gate is None else evolve(gate))  # each counts for itself
 
     def pause(self) -> None:
-        """Stop collecting calls."""
         self.graph.pause()
         self.pynative.pause()
 
     def write_files(self) -> Report | None:
-        """Write the files of both with what is recorded so far."""
         self.graph.write_files()
         return self.pynative.write_files()
 
@@ -43,7 +41,6 @@ class TwoModes:
         return self.pynative.end()
 
     def abandon(self) -> None:
-        """Release everything without writing."""
         self.graph.abandon()
         self.pynative.abandon()
 
@@ -53,6 +50,5 @@ class TwoModes:
         self.pynative.hand_on()
 
     def mute(self) -> None:
-        """Stop recording in this process."""
         self.graph.mute()
         self.pynative.mute()

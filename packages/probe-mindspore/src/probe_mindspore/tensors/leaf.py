@@ -11,7 +11,7 @@ from probe_format.jsonio import dumps, encode, members
 from probe_format.tensors import Stats, checksum_of, npy_bytes, numbers_in, stats_json, widen
 from probe_format.values import UNKNOWN, ValuePath
 from probe_format.write import Coverage, Summary
-from probe_runtime.describe import CommonLeaf, Placement, TensorOptions
+from probe_runtime.describe import Leaf, Placement, TensorOptions
 
 from .forms import FORMS, form_of, is_usual, usual_types
 from .objects import object_json
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 _NO_STATS = stats_json(Stats())
 
 
-class TensorLeaf(CommonLeaf):
+class TensorLeaf(Leaf):
     """Describe tensors and the other values of MindSpore. One per step; safe to use from many threads.
 
     Each tensor is read each time: MindSpore's `_version` increases with ``copy_`` but not with ``x[i] = ...``,
@@ -104,7 +104,6 @@ class TensorLeaf(CommonLeaf):
         return body
 
     def _described(self, placement: Placement, p: TensorView, path: ValuePath, t: Any) -> bytes:
-        """Return the tensor object of any tensor from its view."""
         body: dict[str, Any] = {"type": p.type, "dtype": p.dtype, "shape": p.shape}
         if p.data is None:
             if p.error is not None:
@@ -145,10 +144,6 @@ class TensorLeaf(CommonLeaf):
         if self._o.checksum is not None:
             told += members({"md5": checksum_of(_raw(elements), self._o.checksum)})
         return told
-
-    def flush_numbers(self, *, force: bool = False) -> None:
-        """Raise RunError if an error of the run was met. All numbers are computed at once, unlike in probe_torch."""
-        self.hand_on()
 
 
 _FOUR = ("Max", "Min", "Mean", "Norm")

@@ -14,7 +14,8 @@ from probe_format.journal import events, lost
 from probe_format.schema import path_text
 from probe_format.values import ValuePath
 
-from probe_runtime.describe.leaf import Leaf, Placement
+from probe_runtime.describe.leaf import Leaf
+from probe_runtime.describe.placement import Placement
 
 from .calls import Call
 from .event_stream import EventStream

@@ -136,7 +136,6 @@ class _Places:
         return _Places(skip)
 
     def find(self, start: FrameType) -> _Place:
-        """Return the place of the stack that ends at a frame."""
         frame: FrameType | None = start
         steps = self._tree
         step: _Step | None = None

@@ -6,7 +6,6 @@ background is complete when its handle has been waited for, so its output is des
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -49,18 +48,6 @@ class PendingWork:
             if left:
                 return
         finish(True)
-
-    def watching(self, wait: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a ``wait`` of handles that calls the original and notes here that it returned."""
-
-        @functools.wraps(wait)
-        def watched(work: Any, *args: Any, **kwargs: Any) -> Any:
-            result = wait(work, *args, **kwargs)
-            if self.waiting:
-                self.waited(work)
-            return result
-
-        return watched
 
     def give_up(self) -> None:
         """Call ``finish(False)`` for each collective that was not waited for, at the end of the collection."""

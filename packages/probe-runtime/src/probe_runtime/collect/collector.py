@@ -11,7 +11,8 @@ from probe_format.journal import events, lost
 from probe_format.names import as_optimizer_gets
 from probe_format.write import Coverage
 
-from probe_runtime.describe.leaf import Leaf, Placement
+from probe_runtime.describe.leaf import Leaf
+from probe_runtime.describe.placement import Placement
 from probe_runtime.describe.run_error import RunError
 from probe_runtime.select.filters import NameFilter
 

@@ -14,7 +14,8 @@ from probe_format.excerpts import error_text
 from probe_format.journal import events
 from probe_format.write import Count, Coverage
 
-from probe_runtime.describe.leaf import Leaf, Placement
+from probe_runtime.describe.leaf import Leaf
+from probe_runtime.describe.placement import Placement
 from probe_runtime.describe.run_error import RunError
 from probe_runtime.select.filters import NameFilter
 
@@ -29,7 +30,6 @@ from .plan import Plan
 from .thread_state import ThreadState
 from .walk import Part, Walk
 
-Json = Any
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
@@ -268,7 +268,6 @@ class Recorder:
     # -- inside ---------------------------------------------------------------------------------------
 
     def _enter(self, call: Call, args: Args, kwargs: Kwargs, module: Any) -> None:
-        """Record the beginning of a call."""
         plan, walk = self.plan, self._walk
         redo, forward = call.redo, call.forward
         stack = None

@@ -23,7 +23,7 @@ from probe_format.values import (
     remembering,
 )
 
-from probe_runtime.describe.leaf import Placement
+from probe_runtime.describe.placement import Placement
 
 
 class WalkedLeaf(Protocol):
@@ -168,7 +168,6 @@ class _Whole(Part):
         self.tensor = lambda part, value, path: walk.leaf.tensor(placement, value, path)
 
     def empty(self, form: Form) -> Form:
-        """Return the form of a container that has no parts."""
         return form
 
     @property
@@ -187,13 +186,11 @@ def _tensor(walk: Any, value: Any, path: ValuePath) -> Described:
 
 
 def _met(walk: Any, value: Any, path: ValuePath) -> Described:
-    """Note a tensor that is not shown."""
     walk.found += ((path, value),)
     return b"", None
 
 
 def _nothing(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
-    """Pass over a single value that is not shown."""
     return b"", None
 
 

@@ -34,10 +34,6 @@ SECTIONS: tuple[str, ...] = get_args(Task)
 """The tasks. Each may have a section of its own in the file."""
 
 
-def _default_path() -> Path:
-    return Path("dump_path").absolute()
-
-
 @attrs.frozen(kw_only=True)
 class Config:
     """What to dump, and how. `resolve` makes it with checks; this class checks nothing.
@@ -45,148 +41,107 @@ class Config:
     An empty rank, step, scope or list means all.
     """
 
-    task: Task = attrs.field(
-        default="statistics",
-        metadata=key(
-            "`statistics`: numbers about every tensor; `tensor`: those and the tensors as files; `structure`: which "
-            "call runs inside which, with stacks, no values",
-            choice(*SECTIONS, known=IDLE_SECTIONS),
-        ),
+    task: Task = key(
+        "statistics",
+        "`statistics`: numbers about every tensor; `tensor`: those and the tensors as files; `structure`: which "
+        "call runs inside which, with stacks, no values",
+        choice(*SECTIONS, known=IDLE_SECTIONS),
     )
-    level: Level = attrs.field(
-        default="L1",
-        metadata=key(
-            "`L0` modules, `L1` functions, `mix` both; `debug` single-point save and `L2` kernels are read here and "
-            "done by other packages",
-            choice(*get_args(Level)),
-        ),
+    level: Level = key(
+        "L1",
+        "`L0` modules, `L1` functions, `mix` both; `debug` single-point save and `L2` kernels are read here and "
+        "done by other packages",
+        choice(*get_args(Level)),
     )
-    dump_path: Path = attrs.field(
-        factory=_default_path, metadata=key("a directory; made when it is not there", output_path)
+    dump_path: Path = key(
+        attrs.Factory(lambda: Path("dump_path").absolute()),
+        "a directory; made when it is not there",
+        output_path,
     )
-    rank: tuple[int, ...] = attrs.field(
-        default=(), metadata=key('list of numbers and ranges, `[1, "4-6"]`, both ends included', numbers)
+    rank: tuple[int, ...] = key((), 'list of numbers and ranges, `[1, "4-6"]`, both ends included', numbers)
+    step: tuple[int, ...] = key((), "as `rank`", numbers)
+    precision: Precision = key(
+        "low", "`low`, `high`", choice(*get_args(Precision)), kernel_check=choice(*get_args(Precision))
     )
-    step: tuple[int, ...] = attrs.field(default=(), metadata=key("as `rank`", numbers))
-    precision: Precision = attrs.field(
-        default="low",
-        metadata=key(
-            "`low`, `high`", choice(*get_args(Precision)), kernel_check=choice(*get_args(Precision))
-        ),
+    extra_info: bool = key(True, "true, false: write stack.json and construct.json", flag)
+    async_dump: bool = key(
+        False,
+        "true, false: put statistics and tensor files off, so that the step waits less. A file counts when a later "
+        "event confirms it; after a kill an unconfirmed one is marked `lost`",
+        flag,
     )
-    extra_info: bool = attrs.field(
-        default=True, metadata=key("true, false: write stack.json and construct.json", flag)
+    risk_level: RiskLevel = key(
+        "ALL", "`ALL`, `FOCUS`, `CORE`: which functions at L1 and mix", choice(*get_args(RiskLevel))
     )
-    async_dump: bool = attrs.field(
-        default=False,
-        metadata=key(
-            "true, false: put statistics and tensor files off, so that the step waits less. A file counts when a later "
-            "event confirms it; after a kill an unconfirmed one is marked `lost`",
-            flag,
-        ),
+    scope: tuple[str, ...] = key((), "two full names of calls, `[begin, end]`", names, section=True)
+    list: tuple[str, ...] = key(
+        (), "parts of names; a call is recorded when one of them is in its name", names, section=True
     )
-    risk_level: RiskLevel = attrs.field(
-        default="ALL",
-        metadata=key("`ALL`, `FOCUS`, `CORE`: which functions at L1 and mix", choice(*get_args(RiskLevel))),
+    tensor_list: tuple[str, ...] = key(
+        (), "parts of names whose tensors get files too (task `statistics`)", names, section=True
     )
-    scope: tuple[str, ...] = attrs.field(
-        default=(), metadata=key("two full names of calls, `[begin, end]`", names, section=True)
+    data_mode: frozenset[str] = key(
+        frozenset({"all"}),
+        "`all` alone, or any of `forward`, `backward`, `input`, `output`",
+        choices("forward", "backward", "input", "output", alone="all"),
+        section=True,
     )
-    list: tuple[str, ...] = attrs.field(
-        default=(),
-        metadata=key(
-            "parts of names; a call is recorded when one of them is in its name", names, section=True
-        ),
+    summary_mode: SummaryMode = key(
+        "statistics",
+        "`statistics`; `md5`: CRC-32 too, 8 hex digits under the key `md5`; `xor`: instead of statistics the XOR "
+        "of the 64-bit words, `0x` and 16 hex digits under `md5`",
+        choice(*get_args(SummaryMode)),
+        section=True,
+        kernel_check=one_or_names(*get_args(SummaryMode)),
     )
-    tensor_list: tuple[str, ...] = attrs.field(
-        default=(),
-        metadata=key("parts of names whose tensors get files too (task `statistics`)", names, section=True),
+    async_bytes: int = key(
+        1 << 30, "whole number above 0: bytes that may wait to be written", positive, ours=True
     )
-    data_mode: frozenset[str] = attrs.field(
-        default=frozenset({"all"}),
-        metadata=key(
-            "`all` alone, or any of `forward`, `backward`, `input`, `output`",
-            choices("forward", "backward", "input", "output", alone="all"),
-            section=True,
-        ),
+    views: bool = key(
+        False,
+        "true, false: also record pure views and factories (view, clone, zeros, ...) at L1 and mix",
+        flag,
+        section=True,
+        ours=True,
     )
-    summary_mode: SummaryMode = attrs.field(
-        default="statistics",
-        metadata=key(
-            "`statistics`; `md5`: CRC-32 too, 8 hex digits under the key `md5`; `xor`: instead of statistics the XOR "
-            "of the 64-bit words, `0x` and 16 hex digits under `md5`",
-            choice(*get_args(SummaryMode)),
-            section=True,
-            kernel_check=one_or_names(*get_args(SummaryMode)),
-        ),
+    apis: Path | None = key(None, "a file: your own list of functions", source_file, section=True, ours=True)
+    zero_count: bool = key(False, "true, false: also count zeros", flag, section=True, ours=True)
+    overwrite: bool = key(False, "true, false: write over an earlier dump in `dump_path`", flag, ours=True)
+    max_faults: int = key(
+        100,
+        "whole number above 0: after so many faults of Probe's own at one place, that place is switched off",
+        positive,
+        ours=True,
     )
-    async_bytes: int = attrs.field(
-        default=1 << 30,
-        metadata=key("whole number above 0: bytes that may wait to be written", positive, ours=True),
+    share: bool = key(
+        True,
+        "true, false: tensor files of equal bytes are one file with several names; see below",
+        flag,
+        ours=True,
     )
-    views: bool = attrs.field(
-        default=False,
-        metadata=key(
-            "true, false: also record pure views and factories (view, clone, zeros, ...) at L1 and mix",
-            flag,
-            section=True,
-            ours=True,
-        ),
+    compiled: Compiled = key(
+        "not_seen",
+        "`not_seen`: a region of torch.compile is recorded as one call; `eager`: it runs uncompiled while a step "
+        "is dumped, and is seen; see below",
+        choice(*get_args(Compiled)),
+        ours=True,
     )
-    apis: Path | None = attrs.field(
-        default=None, metadata=key("a file: your own list of functions", source_file, section=True, ours=True)
+    optimizer_grad: bool = key(
+        False,
+        "true, false: at L0 and mix, also record the gradients that an optimizer's step gets (after DDP or FSDP "
+        "averaged them, after clipping), as `optimizer_grad`",
+        flag,
+        ours=True,
     )
-    zero_count: bool = attrs.field(
-        default=False, metadata=key("true, false: also count zeros", flag, section=True, ours=True)
+    device: Device = key(
+        "host", "where statistics are computed", choice(*get_args(Device)), section=True, kernel_only=True
     )
-    overwrite: bool = attrs.field(
-        default=False, metadata=key("true, false: write over an earlier dump in `dump_path`", flag, ours=True)
-    )
-    max_faults: int = attrs.field(
-        default=100,
-        metadata=key(
-            "whole number above 0: after so many faults of Probe's own at one place, that place is switched off",
-            positive,
-            ours=True,
-        ),
-    )
-    share: bool = attrs.field(
-        default=True,
-        metadata=key(
-            "true, false: tensor files of equal bytes are one file with several names; see below",
-            flag,
-            ours=True,
-        ),
-    )
-    compiled: Compiled = attrs.field(
-        default="not_seen",
-        metadata=key(
-            "`not_seen`: a region of torch.compile is recorded as one call; `eager`: it runs uncompiled while a step "
-            "is dumped, and is seen; see below",
-            choice(*get_args(Compiled)),
-            ours=True,
-        ),
-    )
-    optimizer_grad: bool = attrs.field(
-        default=False,
-        metadata=key(
-            "true, false: at L0 and mix, also record the gradients that an optimizer's step gets (after DDP or FSDP "
-            "averaged them, after clipping), as `optimizer_grad`",
-            flag,
-            ours=True,
-        ),
-    )
-    device: Device = attrs.field(
-        default="host",
-        metadata=key(
-            "where statistics are computed", choice(*get_args(Device)), section=True, kernel_only=True
-        ),
-    )
-    file_format: FileFormat = attrs.field(
-        default="npy",
-        metadata=key(
-            "what tensors are saved as, on O2", choice(*get_args(FileFormat)), section=True, kernel_only=True
-        ),
+    file_format: FileFormat = key(
+        "npy",
+        "what tensors are saved as, on O2",
+        choice(*get_args(FileFormat)),
+        section=True,
+        kernel_only=True,
     )
     statistic_category: tuple[str, ...] = ()
     """The statistics that `summary_mode` lists at level "L2", as MindSpore and msprobe name them."""
@@ -209,5 +164,4 @@ _KERNEL_KEYS: Mapping[str, Key] = {
 
 
 def keys_of(level: object) -> Mapping[str, Key]:
-    """Return the keys that a configuration of this level may hold."""
     return _KERNEL_KEYS if level == "L2" else KEYS

@@ -29,9 +29,9 @@ class Key:
     kernel_only: bool = False
 
 
-def key(says: str, check: Check, **more: Any) -> dict[str, Key]:
-    """Return the metadata of a field of `Config` that is a key. more: other fields of `Key`."""
-    return {"key": Key(says, check, **more)}
+def key(default: Any, says: str, check: Check, **more: Any) -> Any:
+    """Return a field of `Config` that is a key. more: other fields of `Key`."""
+    return attrs.field(default=default, metadata={"key": Key(says, check, **more)})
 
 
 IDLE_SECTIONS: dict[str, str] = {

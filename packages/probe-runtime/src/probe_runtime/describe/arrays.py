@@ -13,10 +13,10 @@ from probe_format.tensors import array_object, npy_bytes, numbers_in, stored
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
 
-from .leaf import Placement
+from .file_queue import LARGE, run_both
+from .placement import Placement
 from .step_files import StepFiles
 from .tensor_options import TensorOptions
-from .two_at_once import LARGE, run_both
 
 Array = npt.NDArray[Any]
 _PLAIN = (np.dtype(np.float32), np.dtype(np.float64))

@@ -1,71 +1,77 @@
-"""Define what a framework's package implements to describe tensors, and what it gets with each value."""
+"""Describe tensors: what is the same for every framework, and what its package implements."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
-from attrs import define, field
+import numpy.typing as npt
 from probe_format.values import ValuePath
-from probe_format.write import Summary
+from probe_format.write import Coverage, Summary, Tally
 
-from .file_names import FileNames
+from .arrays import array_json
+from .placement import Placement
+from .run_error import RunError
+from .step_files import StepFiles
+from .tensor_options import TensorOptions, summarise
 
 
-@define
-class Placement:
-    """The part of a record that a value is described for. Each part has a placement of its own.
+class Leaf:
+    """Describe the values of one framework: as JSON, with their statistics and files.
 
-    record: the name of the record.
-    category: the part as file names have it (``input``); empty for a record that is one value.
-    wants_file: whether tensors are written to files.
-    show: False when tensors are only looked for and not described.
-    label: the part as the record has it (``input_args``), for the summary; None for a record that is one value.
-    names: where file names are claimed, so that no two values get the same one. With None, a name that comes again
-        belongs to the same value, and its file is replaced.
-    lost: takes the error of a file that cannot be written. With None, a full disk is an error of the whole record.
-    found: (path, tensor) of every tensor met on the way.
+    A framework's package implements `leaf`, `tensor` and, where numbers come late, `flush_numbers`.
+
+    tensor_types: the types, without their subclasses, whose every value is a tensor for `tensor`.
+    constant_types: the types whose values never change; equal values of a type have equal JSON.
+    waits: whether `flush_numbers` may have something to do: a number or an error has waited in this step.
+    summary: what the report says about the numbers.
     """
 
-    record: str
-    category: str
-    wants_file: bool
-    show: bool = True
-    label: str | None = ""
-    names: FileNames | None = None
-    lost: Callable[[OSError], None] | None = None
-    found: list[tuple[ValuePath, Any]] = field(factory=list)
+    tensor_types: frozenset[type] = frozenset()
+    constant_types: frozenset[type] = frozenset()
+    waits = False
+    _met: RunError | None = None
 
+    def __init__(
+        self,
+        options: TensorOptions,
+        coverage: Coverage,
+        append: Callable[[Any], None],
+        numbers: Iterator[int] | None = None,
+        summary: Summary | None = None,
+    ) -> None:
+        """Begin a step.
 
-class Leaf(Protocol):
-    """Describe the values of one framework: as JSON, with their statistics and files."""
-
-    @property
-    def tensor_types(self) -> frozenset[type]:
-        """Return the types, without their subclasses, whose every value is a tensor for `tensor`."""
-
-    @property
-    def constant_types(self) -> frozenset[type]:
-        """Return the types whose values never change; equal values of a type have equal JSON."""
-
-    @property
-    def waits(self) -> bool:
-        """Return whether `flush_numbers` may have something to do: a number or an error has waited in this step."""
-
-    @property
-    def tally(self) -> dict[str, int]:
-        """Return the number of tensors seen so far."""
-
-    @property
-    def summary(self) -> Summary:
-        """Return what the report says about the numbers."""
+        options: what to describe.
+        coverage: counts what was seen and recorded.
+        append: takes events of the journal.
+        numbers: gives the numbers of the step's holes, where there is another leaf.
+        summary: gets the numbers of tensors; likewise.
+        """
+        self._o = options
+        self._coverage = coverage
+        self._append = append
+        self._holes = itertools.count(1) if numbers is None else numbers
+        self._files = StepFiles(
+            options.directory,
+            coverage,
+            append,
+            deferred=options.deferred,
+            bound=options.bound,
+            once=options.share,
+            numbers=self._holes,
+        )
+        self._tensors = Tally()
+        self.summary = summary or Summary()
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the finished JSON of a value of the framework, else `probe_format.values.UNKNOWN`.
 
         Appends each tensor to ``placement.found``.
         """
+        raise NotImplementedError
 
     def tensor(self, placement: Placement, t: Any, path: ValuePath) -> bytes:
         """Return the tensor object of ``t``, of any shape and dtype; write its file where the placement wants one.
@@ -73,27 +79,51 @@ class Leaf(Protocol):
         It is finished JSON, with a hole for what comes later (`probe_format.journal.holes`). Call this within `aside`,
         which is entered once for all tensors of a record.
         """
+        raise NotImplementedError
+
+    def flush_numbers(self) -> None:
+        """Write the numbers that wait on a device, if there are enough of them; here none wait. Raises as `hand_on`."""
+        self.hand_on()
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """Return the number of tensors seen so far; each of them has its tensor object."""
+        return {"tensors": self._tensors.value}
 
     def count(self) -> None:
         """Count a tensor whose object was described a moment ago."""
+        self._tensors.add()
 
     def aside(self) -> AbstractContextManager[Any]:
         """Return a context in which the user's modes and tensor subclasses do not see what Probe computes.
 
-        It can be left and entered again.
+        It can be left and entered again. Here it does nothing: not every framework has such modes.
         """
-
-    def flush_numbers(self) -> None:
-        """Write the numbers that wait on a device, if there are enough of them. Raises RunError as `hand_on` does."""
+        return nullcontext()
 
     def met(self, error: Exception) -> None:
-        """Keep an error of the run, which came when Probe looked at a tensor, for `hand_on`."""
+        """Keep an error of the run, met when Probe looked at a tensor, for `hand_on`: the first, as others follow."""
+        self._met = self._met or RunError(error)
+        self.waits = True
 
     def hand_on(self) -> None:
-        """Raise RunError if an error of the run was met."""
+        """Raise the error of the run that was met, if there is one, once."""
+        found, self._met = self._met, None
+        if found is not None:
+            raise found
 
     def flush(self) -> None:
-        """Write everything that was begun, and wait until it is on disk."""
+        """Wait until everything that was begun is on disk."""
+        self._files.flush()
 
     def close(self) -> None:
-        """Flush, and keep no tensor."""
+        """End the writing thread, if there is one."""
+        self._files.close()
+
+    def _array(self, placement: Placement, a: npt.NDArray[Any], path: ValuePath) -> bytes:
+        """Return an array's object as msprobe writes it: no requires_grad, statistics for ints and bools too."""
+        return array_json(a, placement, path, self._o, self._files, self._coverage, self._summarise)
+
+    def _summarise(self, placement: Placement, path: ValuePath, tensor: Mapping[str, Any]) -> None:
+        """Add one tensor object whose numbers are there to the summary."""
+        summarise(self.summary, placement, path, tensor, self._holes)

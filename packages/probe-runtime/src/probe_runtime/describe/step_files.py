@@ -21,7 +21,7 @@ from probe_format.write import Coverage
 
 from .equal_files import EqualFiles
 from .file_queue import FileQueue
-from .leaf import Placement
+from .placement import Placement
 
 Buffer = bytes | memoryview
 #: Takes a name, the pieces of a file, and its folder, and makes the file; returns the CRC-32 of its bytes.

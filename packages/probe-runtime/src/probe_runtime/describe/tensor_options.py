@@ -13,7 +13,7 @@ from probe_format.write import Summary, slot_of
 
 from probe_runtime.config.config import Config
 
-from .leaf import Placement
+from .placement import Placement
 
 _NO_ORDER = itertools.repeat(0)
 

@@ -70,7 +70,6 @@ class EarlyBindings:
         self._installed: list[Found] = []
 
     def find(self, originals: Originals) -> list[Found]:
-        """Return the places where modules hold one of the originals."""
         imported = last_import()
         if originals is not self._originals or imported != self._imported:
             modules = sys.modules.copy()

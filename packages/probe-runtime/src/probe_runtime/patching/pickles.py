@@ -143,7 +143,6 @@ class Unpickler(pickle.Unpickler):
 
 
 def loading(original: Function) -> Function:
-    """Return a pickle.loads with our Unpickler."""
     if original not in _PYTHONS:
         return quiet(original)
 
@@ -156,7 +155,6 @@ def loading(original: Function) -> Function:
 
 
 def loading_from(original: Function) -> Function:
-    """Return a pickle.load with our Unpickler."""
     if original not in _PYTHONS:
         return quiet(original)
 

@@ -114,7 +114,6 @@ class Place:
         return behind is not held or held is self.theirs
 
     def _look_up(self, held: Any) -> Stood:
-        """Note what is there."""
         of_class = isinstance(held, (staticmethod, classmethod)) and not isinstance(self.owner, ModuleType)
         original: Any = held.__func__ if of_class else getattr(self.owner, self.name, ABSENT)
         replacement = self.make(original)

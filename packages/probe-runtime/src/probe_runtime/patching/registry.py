@@ -75,7 +75,6 @@ class _Columns:
 
     @classmethod
     def of(cls, owner: Any, places: list[Place]) -> _Columns:
-        """Return what places of one owner hold now."""
         stood = [each.now for each in places]
         inherited = [each for each in places if each.theirs is ABSENT and not _is_fixed(owner)]
         return cls(
@@ -90,7 +89,6 @@ class _Columns:
         )
 
     def holds(self, values: OwnTuple) -> bool:
-        """Return whether the places hold exactly these."""
         return all(map(is_, map(vars(self.owner).get, self.names, repeat(ABSENT)), values))
 
     def check(self) -> bool:

@@ -135,7 +135,6 @@ def _put(holder: Any, table: _Swaps) -> None:
 
 
 def _put_keys(holder: Any, items: dict[Any, Any], table: _Swaps) -> None:
-    """Change keys of a dict, in their order."""
     base: Any = OrderedDict if issubclass(type(holder), OrderedDict) else dict
     keys = [key for key in list(base.__iter__(holder)) if key in items]
     values = [_new(items[key], table) for key in keys]

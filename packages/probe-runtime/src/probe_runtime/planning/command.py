@@ -8,6 +8,8 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from importlib.metadata import entry_points
 from typing import Any
 
 from probe_format.errors import ProbeError, UsageError
@@ -16,7 +18,47 @@ from probe_format.terminal import say, tell
 
 from probe_runtime.collect.module_table import kind_of
 
-from .doors import planner_of, without_memory
+from .dump_plan import DumpPlan
+
+
+def _planner_of(model: object) -> Callable[..., DumpPlan]:
+    """Return the function that plans for this model. Raises UsageError when none is installed."""
+    packages = _packages()
+    tops = [str(cls.__module__).partition(".")[0] for cls in type(model).__mro__]
+    if "mindspore" in tops:  # before a torch built on MindSpore
+        tops = ["mindspore"]
+    package = next((packages[top] for top in tops if top in packages), None)
+    if package is None:
+        raise UsageError(
+            f"No package that is installed here plans for {kind_of(model)}. For a torch.nn.Module: pip install "
+            "probe-torch. For a mindspore.nn.Cell: pip install probe-mindspore."
+        )
+    found: Callable[..., DumpPlan] = importlib.import_module(package).plan
+    return found
+
+
+def _without_memory() -> AbstractContextManager[Any]:
+    """Return a context in which new tensors have no memory. Raises UsageError where no framework here can do it."""
+    for package in _packages().values():
+        make = _offered(package)
+        if make is not None:
+            return make()
+    raise UsageError(
+        "--meta is for torch, whose tensors can be made without memory; probe-torch is not installed here."
+    )
+
+
+def _offered(package: str) -> Callable[[], AbstractContextManager[Any]] | None:
+    try:
+        return getattr(importlib.import_module(f"{package}.planning"), "without_memory", None)
+    except ImportError:  # its framework is not there
+        return None
+
+
+def _packages() -> dict[str, str]:
+    """Return the packages that are installed, by the framework that each knows."""
+    return {entry.name: entry.module.partition(".")[0] for entry in entry_points(group="probe.frameworks")}
+
 
 _EXIT = "exit codes: 0 planned, and nothing is in the way; 1 planned, and something is; 2 cannot be planned"
 _WANTED = "It must return (model, inputs), or (model, inputs, keywords), where inputs are a tuple and keywords a dict"
@@ -29,9 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     try:
-        with without_memory() if arguments.meta else contextlib.nullcontext():
+        with _without_memory() if arguments.meta else contextlib.nullcontext():
             model, inputs, keywords = _made(arguments.function)
-        planned = planner_of(model)(model, arguments.config, *inputs, **keywords)
+        planned = _planner_of(model)(model, arguments.config, *inputs, **keywords)
     except ProbeError as error:
         tell(*f"probe plan: {error}".split("\n"))
         return 2

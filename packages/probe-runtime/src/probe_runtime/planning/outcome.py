@@ -1,19 +1,41 @@
-"""Make a plan of what a step wrote into a folder of its own, whose tensor files were only counted."""
+"""Check what is to be planned, and make a plan of what a step of it wrote, whose tensor files were only counted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
+from probe_format.errors import UsageError
 from probe_format.excerpts import cut
+from probe_format.layout import MODES, existing_dump
 
 from probe_runtime.config.config import Config
+from probe_runtime.config.config_file import load
+from probe_runtime.config.cross_checks import earlier_dump
+from probe_runtime.config.resolve import resolve
 
 from .counted_files import CountedFiles, in_blocks
-from .dump_plan import DumpPlan
-from .obstacles import disk_free, obstacles
+from .dump_plan import DumpPlan, size_text
+
+
+def wanted(config: Config | Mapping[str, Any] | str | Path, *, collecting: bool) -> Config:
+    """Return the configuration to plan for.
+
+    config: the path of a configuration, its keys as a dict, or a Config.
+    collecting: whether a dump is being made at the moment.
+
+    Raises ConfigError when it is wrong; UsageError where its level records no calls, and while a dump is made.
+    """
+    if not isinstance(config, Config):
+        config = resolve(load(str(config)) if isinstance(config, (str, Path)) else config)
+    if config.level not in ("L0", "L1", "mix"):
+        raise UsageError(f"Levels L0, L1 and mix can be planned; this configuration's is {config.level}.")
+    if collecting:
+        raise UsageError("A dump is being made here. Plan before start(), or after stop().")
+    return config
 
 
 def outcome(
@@ -48,7 +70,7 @@ def outcome(
         file_bytes=files.bytes,
         file_bytes_unshared=files.bytes_of_all_names,
         allocated=files.allocated + in_blocks(sizes),
-        free=disk_free(config.dump_path),
+        free=_disk_free(config.dump_path),
         steps=len(config.step) or None,
         ranks=len(config.rank) or None,
         largest=tuple(files.largest()),
@@ -58,7 +80,7 @@ def outcome(
         ),
         notes=tuple(notes),
     )
-    return evolve(found, problems=tuple(obstacles(found, config)))
+    return evolve(found, problems=tuple(_obstacles(found, config)))
 
 
 def _said(traceback: str) -> str:
@@ -73,3 +95,61 @@ def _unmatched(reports: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str, tu
         {(u["filter"], u["value"]): tuple(u["nearest"]) for u in r["unmatched"]} for r in reports
     ]
     return tuple((*entry, near) for entry, near in first.items() if all(entry in other for other in others))
+
+
+def _disk_free(path: Path) -> int | None:
+    """Return the bytes that are free where ``path`` is or would be made; None where that is not known."""
+    try:
+        state = os.statvfs(_nearest(path))
+    except OSError:
+        return None
+    return state.f_bavail * state.f_frsize
+
+
+def _obstacles(plan: DumpPlan, config: Config) -> Iterator[str]:
+    """Yield a sentence for each thing that would stop this dump or spoil it. Nothing is written to find them."""
+    yield from _place(config)
+    if plan.free is not None and plan.allocated > plan.free:
+        yield (
+            f"dump_path {config.dump_path}: one step of one rank takes {size_text(plan.allocated)}, and "
+            f"{size_text(plan.free)} are free. Record less (list, scope, data_mode, task statistics), or choose "
+            "another dump_path."
+        )
+    elif plan.free is not None and plan.total is not None and plan.total > plan.free:
+        fit = plan.free // plan.allocated
+        yield (
+            f"dump_path {config.dump_path}: {_times(plan)} take {size_text(plan.total)}, and "
+            f"{size_text(plan.free)} are free: enough for {fit}. Choose fewer steps or ranks, or another dump_path."
+        )
+    for which, value, nearest in plan.unmatched:
+        near = ", ".join(nearest) or "no similar name"
+        yield f"{which} entry {value!r} matches nothing. Nearest: {near}."
+
+
+def _place(config: Config) -> Iterator[str]:
+    path = config.dump_path
+    try:
+        there = _nearest(path)
+        if not there.is_dir():
+            yield f"dump_path {path}: {there} is a file, not a directory. Remove it, or choose another dump_path."
+        elif not os.access(there, os.W_OK | os.X_OK):
+            yield f"dump_path {path}: no permission to write below {there}. Choose another dump_path."
+        elif not config.overwrite:
+            ranks = config.rank or (None,)
+            bases = (path, *(path / mode for mode in MODES))
+            found = [p for base in bases for rank in ranks for p in existing_dump(base, rank, config.step)]
+            if found:
+                yield str(earlier_dump(path, found))
+    except OSError as e:
+        yield f"dump_path {path}: {e.strerror}. Choose another dump_path."
+
+
+def _nearest(path: Path) -> Path:
+    """Return the path, or the nearest folder above it that is there."""
+    return next(p for p in (path, *path.parents) if p.exists())
+
+
+def _times(plan: DumpPlan) -> str:
+    return " of ".join(
+        f"{n} {what}{'s' * (n > 1)}" for n, what in ((plan.steps or 1, "step"), (plan.ranks or 1, "rank"))
+    )

@@ -1,11 +1,14 @@
-"""Give a tensor without numbers the statistics of a usual one, so that its record is as long as in a dump."""
+"""Give a planned step what it lacks: usual numbers, so that records are as long as in a dump, and a loss."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from attrs import evolve
 from probe_format.tensors import NO_STATS, Stats, stats_json
+
+from probe_runtime.patching.switch import muted
 
 # As long as the numbers of the demo's tensors are on average: 19, 20, 20 and 18 characters.
 _WIDE = Stats(0.07010708749294281, -0.0832291245460510, -0.00005455832043479, 12.808551213479725)
@@ -39,3 +42,26 @@ def _stats(dtype: str) -> Stats:
     if "int" in dtype:
         return _INTEGER
     return _NARROW if "16" in dtype or "float8" in dtype else _WIDE
+
+
+T = TypeVar("T")
+
+
+def loss_in(out: Any, tensor: type[T], flowing: Iterable[T], total: Callable[[T], T]) -> T | None:
+    """Return the loss in what a model returned: its attribute ``loss``, or the only tensor where that is one number.
+
+    Else return the sum of all its tensors, which is not recorded; None where none of them needs a gradient.
+
+    tensor: the class of the framework's tensors.
+    flowing: the tensors in ``out`` that need a gradient.
+    total: returns the sum of a tensor's elements, real and of float32.
+    """
+    own = getattr(out, "loss", None)
+    if isinstance(own, tensor):
+        return own
+    found: list[Any] = list(flowing)
+    if len(found) == 1 and found[0].ndim == 0:
+        return found[0]  # type: ignore[no-any-return]
+    with muted():
+        sums: list[Any] = [total(t) for t in found]
+        return sum(sums[1:], sums[0]) if sums else None

@@ -26,12 +26,10 @@ class Fields:
 
     @property
     def forward(self) -> bool:
-        """Return whether there are forward records at all."""
         return self.input or self.output
 
     @property
     def backward(self) -> bool:
-        """Return whether there are backward records at all."""
         return self.backward_input or self.backward_output
 
 

@@ -74,7 +74,8 @@ class NameFilter:
     def __init__(self, config: Config) -> None:
         self._list = config.list
         # The full name of a module's call selects that call alone: as a part, forward.1 would select forward.10 too.
-        self._full = frozenset(entry for entry in config.list if _is_module_call(entry))
+        names = (entry for entry in config.list if is_name(entry))
+        self._full = frozenset(name for name in names if isinstance(parse_name(name), ModuleName))
         self._tensor_list = config.tensor_list
         self._expand = config.level == "mix"
         self._scope = config.scope
@@ -159,7 +160,3 @@ class NameFilter:
         names = dict.fromkeys(all_names)
         names.update(dict.fromkeys([with_direction(name, "backward") for name in names]))
         return [(what, value, nearest_names(value, names)) for what, value in missing]
-
-
-def _is_module_call(text: str) -> bool:
-    return is_name(text) and isinstance(parse_name(text), ModuleName)

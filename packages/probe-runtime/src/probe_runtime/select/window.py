@@ -39,7 +39,6 @@ class Window:
         return self.state == "inside"
 
     def leave(self, name: str) -> None:
-        """Note that a call ends."""
         if self.state == "inside" and name == self.end:
             self.state = "after"
 

@@ -80,7 +80,6 @@ def seed_number(seed: object, who: str) -> int:
 
 
 def _number(seed: object) -> tuple[int, str]:
-    """Return the seed as an int, and what is wrong with it."""
     try:
         if isinstance(seed, bool | np.bool_):
             raise TypeError

@@ -256,7 +256,6 @@ class DumpingStep:
         return self.writer.finish(final=final)
 
     def _warn(self, report: Mapping[str, Any]) -> None:
-        """Warn of filter entries without a match and of faults of Probe."""
         for item in report.get("unmatched", ()):
             if self.matched_elsewhere(item["filter"], item["value"]):
                 continue

@@ -19,7 +19,6 @@ from .collectives import PREFIX, RECEIVES
 def collector_for(
     plan: Plan, stream: EventStream, leaf: Leaf, coverage: Coverage, names: NameFilter
 ) -> Collector:
-    """Return a collector of torch's calls."""
     works = PendingWork(dist.Work if dist.is_available() else ())
     collectives = Collectives((PREFIX,), RECEIVES, works)
     recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, _parameters, collectives)

@@ -136,7 +136,6 @@ class _NodeHook:
             guard.report_fault("a gradient", "its arrival at a node", e)
 
     def remove(self) -> None:
-        """Remove the hook."""
         self.calls = []
         self.handle.remove()
 

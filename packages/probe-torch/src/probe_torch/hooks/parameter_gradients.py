@@ -39,7 +39,6 @@ class _Hooked:
 
     @property
     def in_place(self) -> bool:
-        """Return whether the hook is still on the parameter."""
         return bool(self.entry.parameter._cdata == self.content)
 
     def remove(self) -> None:
@@ -147,7 +146,6 @@ class ParameterGradients:
                 self.collector.parameter_gradient(entry, grad, seen=False)
 
     def remove(self) -> None:
-        """Remove the hooks."""
         with aside():
             for known in self._hooked.values():
                 known.remove()

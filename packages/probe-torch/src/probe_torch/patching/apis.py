@@ -38,7 +38,6 @@ class Api:
 
     @property
     def prefix(self) -> str:
-        """Return the first part of the record's name: "Torch"."""
         return SECTIONS[self.section][0]
 
     @property

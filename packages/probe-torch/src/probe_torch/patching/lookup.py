@@ -11,7 +11,6 @@ from .wrappers import wrap
 
 
 def listed(apis: Apis) -> Listed:
-    """Return the places of the listed names."""
     paths = dict.fromkeys(path for _, paths in SECTIONS.values() for path in paths)
     return Listed(apis.apis, paths, resolve_owner, _places_of)
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from typing import Any
 
-from probe_runtime.patching import NEVER_SCANNED, Apis, Place, Prepared, Scan, Tap, patches
-from torch import nn
+from probe_runtime.patching import NEVER_SCANNED, Apis, Prepared, Scan, Tap, patches
 
 from probe_torch.submodules import submodules
 
@@ -37,17 +34,11 @@ class Patches(patches.Patches):
     """Patch the functions of torch listed in `apis`; see `probe_runtime.patching.patches.Patches`."""
 
     def __init__(self, apis: Apis, tap: Tap) -> None:
-        super().__init__(tap, switch, _prepared(apis), wrap, _namespaces, fill_caches)
+        super().__init__(
+            tap, switch, _prepared(apis), wrap, lambda model: map(vars, submodules(model)), fill_caches
+        )
 
 
 @functools.cache
 def _prepared(apis: Apis) -> Prepared:
-    return Prepared(listed(apis), _guests, _SCAN)
-
-
-def _guests() -> list[Place]:
-    return [*guards(), *regions()]
-
-
-def _namespaces(model: nn.Module) -> Iterator[dict[str, Any]]:
-    return map(vars, submodules(model))
+    return Prepared(listed(apis), lambda: [*guards(), *regions()], _SCAN)

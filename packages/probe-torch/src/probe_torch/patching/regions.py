@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from attrs import define, field
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 from probe_format.write import Coverage
 from probe_runtime.collect import guarded
-from probe_runtime.patching import Place, Regions
+from probe_runtime.patching import Function, Place, Regions, place, replaced
+from torch.autograd.profiler import record_function
+from torch.optim import optimizer as torchs
 
 from probe_torch.compiling import is_compiling
-
-from .optimizer_regions import optimizer_regions
 
 # Calls that are filed under a node.
 _NODES = (
@@ -70,7 +72,7 @@ def step_regions(
     before_step = guarded("an optimizer", "its closure", _before_step)
     with (
         _REGIONS.started(push, pop, coverage),
-        optimizer_regions(("Optimizer.step#", "Optimizer.zero_grad#"), opens, closes, before_step),
+        _optimizer_regions(opens, closes, before_step),
     ):
         yield
 
@@ -82,3 +84,64 @@ def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if len(args) > 1 and callable(args[1]):
         return (args[0], _REGIONS.outside(args[1]), *args[2:]), kwargs
     return None
+
+
+@contextmanager
+def _optimizer_regions(
+    begin: Callable[[], bool], end: Callable[[], None], before_step: Callable[..., Any]
+) -> Iterator[None]:
+    """Call ``begin()`` and ``end()`` around step and zero_grad of every optimizer, whoever calls and however it ends.
+
+    No optimizer class is patched, because a learning rate scheduler keeps the step that it finds in an optimizer.
+
+    begin: returns whether ``end`` is wanted for this region.
+    before_step: torch's global hook, called within a step with the optimizer, the arguments and the keywords.
+    """
+    listener = _Listener(begin, end)
+    _listening.append(listener)
+    places = [place(record_function, "__enter__", _entering), place(record_function, "__exit__", _leaving)]
+    try:
+        with replaced(places):
+            hook = torchs.register_optimizer_step_pre_hook(before_step)
+            try:
+                yield
+            finally:
+                hook.remove()
+    finally:
+        _listening.remove(listener)
+
+
+@define(eq=False)
+class _Listener:
+    begin: Callable[[], bool]
+    end: Callable[[], None]
+    entered: dict[int, Any] = field(factory=dict)
+    """The regions that began here: start() and stop() may be called from inside a step."""
+
+
+_listening: list[_Listener] = []
+#: How torch names the regions of optimizers.
+_STEPS = ("Optimizer.step#", "Optimizer.zero_grad#")
+
+
+def _entering(original: Function) -> Function:
+    @functools.wraps(original)
+    def enter(region: Any) -> Any:
+        result = original(region)
+        for each in tuple(_listening):
+            if region.name.startswith(_STEPS) and id(region) not in each.entered and each.begin():
+                each.entered[id(region)] = region
+        return result
+
+    return enter
+
+
+def _leaving(original: Function) -> Function:
+    @functools.wraps(original)
+    def leave(region: Any, *error: Any) -> Any:
+        for each in _listening[::-1]:
+            if each.entered.pop(id(region), None) is not None:
+                each.end()
+        return original(region, *error)
+
+    return leave

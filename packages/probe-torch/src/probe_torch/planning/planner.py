@@ -27,9 +27,8 @@ from probe_torch.session.session import listed
 from probe_torch.session.step import StepOpener
 
 from .planned_leaf import PlannedLeaf
-from .random_numbers import unchanged_randomness
 from .stand_ins import StandIns
-from .training import Training
+from .training import train, unchanged_randomness
 
 _COMPILED = (
     "Planned as if torch.compile were not there: {}. With compiled: eager a dump is so; else it has only the calls of "
@@ -63,37 +62,30 @@ def plan(
     """
     session = PrecisionDebugger._current
     config = wanted(config, collecting=session is not None and session.collecting)
-    _check(model)
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"The model to plan for must be a torch.nn.Module; got {kind_of(model)}.")
     files = CountedFiles()
     with _versions(), tempfile.TemporaryDirectory(prefix="probe-plan-") as folder, unchanged_randomness():
         stand_ins = StandIns()
         copied, copied_optimizer = stand_ins.model(model, optimizer)
-        training = Training(
-            copied,
-            tuple(stand_ins.value(value) for value in inputs),
-            {key: stand_ins.value(value) for key, value in keywords.items()},
-            loss,
-            copied_optimizer,
-        )
+        given = tuple(stand_ins.value(value) for value in inputs)
+        named = {key: stand_ins.value(value) for key, value in keywords.items()}
+        one_step = partial(train, copied, given, named, loss, copied_optimizer)
+        notes = []
         step = _opened(config, Path(folder) / "rank", files)
         with stand_ins.mode, warnings.catch_warnings(), contextlib.ExitStack() as stack:
             if compiled := tuple(compiled_parts(model)):
                 stack.enter_context(uncompiled())
-                training.notes.append(_COMPILED.format(", ".join(compiled)))
+                notes.append(_COMPILED.format(", ".join(compiled)))
             warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
             if optimizer is not None:
-                training.run()  # the first step makes the optimizer's state, a usual one has it
+                one_step()  # the first step makes the optimizer's state, a usual one has it
             with _ended(step):
                 step.resume(copied, None)
-                training.run()
+                notes += one_step()
             report = step.end()
         assert report is not None
-        return outcome(config, [report], Path(folder), files, training.notes)
-
-
-def _check(model: object) -> None:
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"The model to plan for must be a torch.nn.Module; got {kind_of(model)}.")
+        return outcome(config, [report], Path(folder), files, notes)
 
 
 @contextlib.contextmanager

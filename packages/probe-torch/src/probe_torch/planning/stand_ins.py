@@ -154,7 +154,6 @@ def _attributes(model: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _filled(value: Mapping[Any, Any], changed: dict[Any, Any]) -> Any:
-    """Return a mapping of the class of ``value`` with other values."""
     made: Any = copy.copy(value)
     for key, v in changed.items():
         made[key] = v

@@ -59,7 +59,6 @@ class KernelCalls:
         """Do nothing: the dumper is switched on for the one call."""
 
     def start(self, step: int) -> None:
-        """Watch for the call from here on."""
         self.kernels.start(step)
         with contextlib.ExitStack() as stack:
             stack.enter_context(step_regions(_ignore, _ignore, Coverage()))
@@ -73,11 +72,9 @@ class KernelCalls:
         self.kernels.stop()
 
     def step(self) -> None:
-        """End the step, and report what came of it."""
         self.kernels.step()
 
     def close(self) -> None:
-        """Stop watching, and release the dumper."""
         self._installed.close()
         self.kernels.close()
 

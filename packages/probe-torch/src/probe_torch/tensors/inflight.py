@@ -56,7 +56,6 @@ class InFlight:
     _lock: threading.Lock = field(factory=threading.Lock)
 
     def issued(self, t: torch.Tensor) -> None:
-        """Note that a functional collective writes ``t``."""
         if where := _memory(t):
             with self._lock:
                 self.open[where] = weakref.ref(_T.untyped_storage(t))
@@ -83,7 +82,6 @@ class InFlight:
                 self.works[where] = weakref.ref(_T.untyped_storage(t)), work
 
     def finished(self, work: Any) -> None:
-        """Note that ``work`` has been waited for."""
         if self.works:
             with self._lock:
                 self.works = {where: held for where, held in self.works.items() if held[1] is not work}

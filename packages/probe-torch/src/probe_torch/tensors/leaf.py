@@ -16,7 +16,7 @@ from probe_format.values import UNKNOWN, ValuePath
 from probe_format.write import Coverage, Summary, slot_of
 from probe_runtime.describe import (
     LARGE,
-    CommonLeaf,
+    Leaf,
     Placement,
     TensorOptions,
     run_both,
@@ -41,7 +41,7 @@ _NOT_COMPLETE = "a collective was still writing it, and was not waited for"
 _NEEDS_GRADIENT = {True: b',"requires_grad":true', False: b',"requires_grad":false'}
 
 
-class TensorLeaf(CommonLeaf):
+class TensorLeaf(Leaf):
     """Describe tensors and the other values of torch. One per step; safe to use from many threads.
 
     Each tensor is read each time, at that moment. What the CPU has not yet got leaves a hole: the numbers of tensors on

@@ -202,7 +202,6 @@ class DeferredStats(Generic[A]):
 
     @property
     def full(self) -> bool:
-        """Return whether it is time to `fetch`."""
         return len(self.waiting) >= self.most or self.held > self.bound
 
     def fetch(self) -> Iterator[tuple[int, A, Stats]]:

@@ -70,7 +70,6 @@ def _shares(t: Any) -> tuple[torch.Tensor, ...]:
 
 
 def summed(shares: Sequence[TensorView]) -> TensorView:
-    """Return the sum of shares that can be added."""
     first = shares[0]
     if len(shares) == 1:
         return first

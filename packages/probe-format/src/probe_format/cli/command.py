@@ -1,11 +1,13 @@
-"""Choose a command and a part of a dump, in the same way for every command of ``probe``."""
+"""Choose a command and a part of a dump, and end with a message and an exit code, the same for every command."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from probe_format.errors import ProbeError
 from probe_format.suggest import did_you_mean
+from probe_format.terminal import tell
 
 
 def refuse_unknown(parser: argparse.ArgumentParser, words: Sequence[str], names: Iterable[str]) -> None:
@@ -31,3 +33,27 @@ def whole_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 up")
     return int(text)
+
+
+def exit_code(command: str, work: Callable[[], int], failed: int = 1) -> int:
+    """Run a command and return its exit code: its own, or 130 after Ctrl-C.
+
+    command: its name, for the message: ``show``, ``kernel convert``.
+    work: does it, and returns its code.
+    failed: the code where a dump or file cannot be read.
+
+    Raises BrokenPipeError, after which ``probe`` itself ends quietly.
+    """
+    try:
+        return work()
+    except BrokenPipeError:
+        raise
+    except KeyboardInterrupt:
+        tell(f"probe {command}: stopped.")
+        return 130
+    except MemoryError:
+        tell(f"probe {command}: there is not enough memory for this. A single step or rank may fit.")
+        return failed
+    except (ProbeError, OSError) as error:
+        tell(*f"probe {command}: {error}".split("\n"))
+        return failed

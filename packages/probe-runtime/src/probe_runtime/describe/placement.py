@@ -1,8 +1,10 @@
-"""Give each tensor file of a step a name that no other file has."""
+"""Say for which part of a record a value is described, and give each of its files a name that no other has."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from attrs import define, field
 from probe_format.names import tensor_file_name
@@ -37,3 +39,28 @@ class FileNames:
             self._taken.add(name)
             self.claimed.append(name)
             return name
+
+
+@define
+class Placement:
+    """The part of a record that a value is described for. Each part has a placement of its own.
+
+    record: the name of the record.
+    category: the part as file names have it (``input``); empty for a record that is one value.
+    wants_file: whether tensors are written to files.
+    show: False when tensors are only looked for and not described.
+    label: the part as the record has it (``input_args``), for the summary; None for a record that is one value.
+    names: where file names are claimed, so that no two values get the same one. With None, a name that comes again
+        belongs to the same value, and its file is replaced.
+    lost: takes the error of a file that cannot be written. With None, a full disk is an error of the whole record.
+    found: (path, tensor) of every tensor met on the way.
+    """
+
+    record: str
+    category: str
+    wants_file: bool
+    show: bool = True
+    label: str | None = ""
+    names: FileNames | None = None
+    lost: Callable[[OSError], None] | None = None
+    found: list[tuple[ValuePath, Any]] = field(factory=list)
