@@ -9,6 +9,7 @@ import itertools
 import pstats
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -292,6 +293,34 @@ def test_a_dumped_step_leaves_no_memory_behind(framework: Framework, chain: Any,
                 counted.append(_in_use())
     # The smaller of two stretches: what happens once is in one of them. MindSpore's own steps leave 3,000 bytes each.
     assert min(b - a for a, b in itertools.pairwise(counted)) < 30 * 8000
+
+
+@pytest.mark.parametrize(
+    "keys", [{}, {"async_dump": True}, {"task": "tensor"}], ids=["plain", "late", "tensor"]
+)
+def test_a_dumped_step_is_gone_without_the_garbage_collector(
+    framework: Framework, chain: Any, tmp_path: Path, keys: dict[str, Any]
+) -> None:
+    """What refers to itself stays until the collector comes, which may be many steps and much memory later."""
+
+    def ours() -> Counter[str]:
+        names = (f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in gc.get_objects())
+        return Counter(name for name in names if name.startswith("probe_"))
+
+    with opened(framework.debugger, tmp_path, level="mix", **keys) as debugger:
+        for step in range(4):
+            if step == 3:
+                gc.collect()
+                gc.disable()
+                before = ours()
+            debugger.start(chain)
+            framework.train(chain, framework.ones(2, 3))
+            debugger.stop()
+            debugger.step()
+        try:
+            assert ours() - before == Counter()
+        finally:
+            gc.enable()
 
 
 __all__ = ["chain", *(name for name in dir() if name.startswith("test_"))]

@@ -79,6 +79,7 @@ class Descriptor:
         if self._is_ours():
             _close(self.number)
         self.number, self.closed = -1, True
+        self._opened = _never  # it refers to whoever has this
 
 
 class Folder(Descriptor):
@@ -165,6 +166,10 @@ class Folder(Descriptor):
             with contextlib.suppress(OSError):
                 self.remove(temporary)
             raise
+
+
+def _never() -> int:
+    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 def _raised(fd: int) -> int:

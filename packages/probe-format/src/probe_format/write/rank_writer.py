@@ -30,6 +30,10 @@ class Append(Protocol):
     def __call__(self, event: events.Event, count: Count | None = None) -> None: ...
 
 
+def _dropped(event: events.Event, count: Count | None = None) -> None:
+    """Drop an event that another thread made too late for its step."""
+
+
 class RankWriter:
     """Write one rank's directory of one step, from its first event until the step is over.
 
@@ -147,7 +151,8 @@ class RankWriter:
             if event is not None:
                 self.append(event)
             if self._journal is None:
-                self._over = self._over or final
+                if final:
+                    self._close_late()
                 return self._report
             size = self._journal.size
             if size != self._covered:
@@ -172,8 +177,15 @@ class RankWriter:
                 self._folder.close()
             return self._report
 
+    def _close_late(self) -> None:
+        """Drop what comes from now on, without a word; the writer does not refer to itself any more."""
+        self._over = True
+        self.append = _dropped
+
     def close(self) -> None:
         """Stop writing and leave the journal for `probe recover`."""
         if self._journal is not None:
             self._journal.close()
+        else:
+            self._close_late()
         self._folder.close()
