@@ -56,10 +56,10 @@ def _joined(name: str, rows: list[Row]) -> Row:
 
 
 def _closed(row: Row) -> Row:
-    """Return the record of a call that is over: finished JSON, where all its values are in memory."""
+    """Return the record of a call that is over, whose values are in memory: finished JSON."""
     try:
         return b"{%b}" % b",".join([key + value for key, value in row.items()])
-    except TypeError:
+    except TypeError:  # it was recomputed before it was over: a part is nested
         return row
 
 
@@ -183,7 +183,7 @@ class Fold:
             row[b'"raised":'] = jsonio.dumps(e["e"])
         else:
             del row[_OUTPUT]
-        rows[name] = _closed(row)
+        rows[name] = _closed(row) if self.kept >= 0 else row  # else it has places
 
     def on_redo(self, e: Head, values: Values) -> None:
         arguments, keywords = values
