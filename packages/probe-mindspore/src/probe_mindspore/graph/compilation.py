@@ -1,13 +1,11 @@
-"""Compile graphs with taps, under keys of their own, so that the user's graphs stay as they are.
+"""Compile a copy with taps of each graph, under a key of its own, and evaluate it beside the runs of the user's.
 
-While this is in place, Probe adds a word to the keys under which MindSpore stores compiled graphs. So a graph that
-was compiled before is compiled once more, with taps. Afterwards the user's own graph is used again, so that a dump
-costs nothing when it is over. Internal state of a graph is not carried over: random operators (dropout) begin anew in
-each graph (measured: nn.Dropout on 2.7.0 and 2.10.0). A run with dropout has the same bits as without Probe when all
-its steps, or none, are dumped.
+While this is in place, a graph that is compiled, or was before, is compiled once more: a word of Probe's in its key
+makes it another graph to MindSpore. What the user runs is always their own graph; the one with taps says which of its
+values the taps would get (`replay_plan`).
 
-A graph that is compiled for another purpose than to run (`export`) has no taps, and neither has one that MindSpore's
-compile cache stores on disk (`compile_cache`).
+A graph that is compiled for another purpose than to run (`export`) has no copy, and no copy is stored by MindSpore's
+compile cache (`compile_cache`).
 """
 
 import importlib
@@ -45,6 +43,8 @@ _PYTHON = (
 _graphs: dict[Any, CopiedGraph | None] = {}
 #: What was compiled -> (key, word of the taps) -> its copy; None where the compiler came to no Cell with taps.
 _alike: weakref.WeakKeyDictionary[Any, dict[Any, CopiedGraph | None]] = weakref.WeakKeyDictionary()
+#: What was compiled -> word of the taps -> what the search found; used when it is compiled for other arguments.
+_found: weakref.WeakKeyDictionary[Any, dict[str, SearchResult]] = weakref.WeakKeyDictionary()
 
 
 @define(eq=False)
@@ -68,7 +68,7 @@ class CopiedCompilations:
     met: dict[int, None]
     ran: Callable[[str, SearchResult], Outcome]
     fault: Callable[[CopiedGraph, Exception], bool]
-    wanted: Callable[[int, int], bool]
+    wanted: frozenset[str]
     _now: list[tuple[Any, list[SearchResult]]] = field(factory=list)
     called: Called | None = None
     pieces: list[PieceGradients] = field(factory=list)
@@ -184,7 +184,7 @@ class CopiedCompilations:
         def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
             if not self._now:
                 return original(executor, *args, **kwargs)
-            _, results = self._now[-1]
+            what, results = self._now[-1]
 
             def with_taps(extent: Extent) -> Any:
                 with self.tapped(extent):
@@ -194,7 +194,8 @@ class CopiedCompilations:
                 return done
 
             search = Search(self.cells, with_taps, lambda: original(executor, *args, **kwargs), self.met)
-            found = search.run()
+            alike = _found.setdefault(what, {})
+            found = alike[self.word] = search.run(alike.get(self.word))
             results.append(found)
             return found.answer
 

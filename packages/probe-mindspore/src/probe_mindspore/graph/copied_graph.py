@@ -65,7 +65,7 @@ class CopiedGraph:
     run, tapped: the keys of the user's graph, and of the one with taps, which is never the run.
     found: what the search for taps found.
     seconds: how long compiling the tapped one took.
-    wanted: see `replay_plan`.
+    wanted: the names of the taps (`Route`) whose values are recorded.
     failed: why it is not evaluated any more.
     """
 
@@ -75,7 +75,7 @@ class CopiedGraph:
     tapped: str
     found: SearchResult
     seconds: float
-    wanted: Callable[[int, int], bool]
+    wanted: frozenset[str]
     failed: str = ""
     number: int = field(factory=_numbers.__next__)
     _plan: ReplayPlan | None = None
@@ -88,7 +88,8 @@ class CopiedGraph:
                 bytes(self.executor.get_func_graph_proto(k, "mind_ir", False))
                 for k in (self.run, self.tapped)
             ]
-            self._plan = replay_plan(raw[0], raw[1], self.wanted)
+            sites = {site for site, name in route().names.items() if name in self.wanted}
+            self._plan = replay_plan(raw[0], raw[1], sites)
         return self._plan
 
     def begin(self, inputs: Sequence[Any], before: Mapping[str, TensorView] = _NOTHING) -> Any:

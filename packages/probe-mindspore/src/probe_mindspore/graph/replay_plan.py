@@ -8,7 +8,7 @@ tapped graph's nodes from values that the run does compute.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import numpy.typing as npt
@@ -92,11 +92,11 @@ class ReplayPlan:
     is_straight: bool
 
 
-def replay_plan(run: bytes, tapped: bytes, wanted: Callable[[int, int], bool]) -> ReplayPlan:
+def replay_plan(run: bytes, tapped: bytes, wanted: Container[int]) -> ReplayPlan:
     """Return the plan.
 
     run, tapped: the graphs, as MindIR.
-    wanted: takes the site and the Cell of a message, and returns whether its values are recorded.
+    wanted: the sites of messages whose values are recorded.
     """
     own = MindIr(run)
     if not own.is_straight:
@@ -112,7 +112,7 @@ def replay_plan(run: bytes, tapped: bytes, wanted: Callable[[int, int], bool]) -
 class _Builder:
     run: MindIr
     tapped: MindIr
-    wanted: Callable[[int, int], bool]
+    wanted: Container[int]
     _exact: dict[str, str] = field(factory=dict)
     _sums: dict[str, str] = field(factory=dict)
     _outputs: dict[str, int] = field(factory=dict)
@@ -151,7 +151,7 @@ class _Builder:
             site, layout, extra, place = map(int, meta)
             token = numbers.get(self._origin(ours[1]))
             values: list[Source | None] = [None] * len(ours[2:])
-            if self.wanted(site, extra):
+            if site in self.wanted:
                 values = [self._source(one) for one in ours[2:]]
             numbers[name] = len(numbers)
             yield PlannedMessage(site, layout, extra, place, token, tuple(values))
@@ -200,7 +200,8 @@ class _Builder:
         there = next((n for n, p in self.run.parameters.items() if p == own), None)
         state: Counter[str] | None = None
         while self.tapped.op(name) in ("Depend", "Load", "TensorMove"):
-            state = self.tapped.state_of(self.tapped.nodes[name]) or state
+            here = self.tapped.state_of(self.tapped.nodes[name])
+            state = state if here is None else here
             name = self.tapped.nodes[name].input[0]
         version = 0 if state is None else state[own]
         if there is None:
@@ -212,25 +213,37 @@ class _Builder:
         return str(self._read[own, version])
 
     def _reading(self, there: str, own: str, version: int) -> str:
-        """Read a Parameter after so many writes, before the next one."""
+        """Read a Parameter after so many writes, before the next one: its elements are copied, for it is written."""
         run = self.run
-        states = [n for n, c in run.versions.items() if c[own] == version and run.op(n) == "UpdateState"]
-        like = next((node for node in run.graph.node if op_of(node) == "Load"), None)
-        if not states or like is None:
+        state = next(
+            (n for n, c in run.versions.items() if c[own] == version and run.op(n) == "UpdateState"), None
+        )
+        if state is None:
             raise UnknownValueError(there)
         nodes = list(run.graph.node)
-        at = next(i for i, node in enumerate(nodes) if node.output[0] == states[0])
-        load, update = f"{_NAME}_load_{len(self._read)}", f"{_NAME}_state_{len(self._read)}"
+        at = next(i for i, node in enumerate(nodes) if node.output[0] == state)
+        load, copy, update = (f"{_NAME}_{what}_{len(self._read)}" for what in ("load", "copy", "state"))
         for node in nodes[at + 1 :]:
             for i, one in enumerate(node.input):
-                if one == states[0]:
+                if one == state:
                     node.input[i] = update
-        moved = _node(like, load, [there, states[0]])
-        after = _node(nodes[at], update, [states[0], load])
+        made = [self._made_of("Load", load, there, state), self._made_of("TensorMove", copy, load)]
+        made.append(_node(nodes[at], update, [state, copy]))
         del run.graph.node[:]
-        run.graph.node.extend([*nodes[: at + 1], moved, after, *nodes[at + 1 :]])
-        run.versions[update] = run.versions[states[0]]
-        return load
+        run.graph.node.extend([*nodes[: at + 1], *made, *nodes[at + 1 :]])
+        run.versions[update] = run.versions[state]
+        return copy
+
+    def _made_of(self, op: str, name: str, *inputs: str) -> Any:
+        """Return a node of an operator without attributes."""
+        primitive = f"{op}.{_NAME}"
+        if all(one.name != primitive for one in self.run.model.primitives):
+            made = self.run.model.primitives.add(name=primitive, op_type=op)
+            made.prim_type = made.PRIMITIVE
+        node = NodeProto(op_type=f"REF::{primitive}", name=name, domain="Default")
+        node.input.extend(inputs)
+        node.output.append(name)
+        return node
 
     def _graft(self, name: str) -> tuple[str, set[str]]:
         """Compute a value by the tapped graph's own nodes, from the run's values."""
@@ -272,12 +285,8 @@ class _Builder:
         """Return the plan of these messages."""
         run, graph = self.run, self.run.graph
         whole = graph.output[0].name not in self._tainted
-        made = run.model.primitives.add(name=f"MakeTuple.{_NAME}", op_type="MakeTuple")
-        made.prim_type = made.PRIMITIVE
         first = graph.output[0].name if whole else next(iter(self._outputs), graph.output[0].name)
-        everything = NodeProto(op_type=f"REF::{made.name}", name=f"{_NAME}_all", domain="Default")
-        everything.input.extend([first, *self._outputs])
-        everything.output.append(everything.name)
+        everything = self._made_of("MakeTuple", f"{_NAME}_all", first, *self._outputs)
         graph.node.append(everything)
         graph.output[0].name = everything.output[0]
         del graph.output[1:]

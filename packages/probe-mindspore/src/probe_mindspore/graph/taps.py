@@ -91,11 +91,12 @@ class GraphTaps:
         if self._listening is None:
             self._listening = listen(calls)
         self._choose()
-        what = frozenset((*calls.names, *calls.parameters))
+        wanted = self._wanted()
+        what = wanted, frozenset((*calls.names, *calls.parameters))
         word = _words.setdefault(what, f"probe{len(_words)}")
         cells = tuple(calls.names)
         compilations = CopiedCompilations(
-            word, self._tapped, cells, tapped_cell.compiled, self._ran, self._fault, self._wanted
+            word, self._tapped, cells, tapped_cell.compiled, self._ran, self._fault, wanted
         )
         compilations.pieces = self._pieces
         with compilations.in_place():
@@ -180,16 +181,17 @@ class GraphTaps:
             self._unseen(f"gradients of parameters in the graph of {name}", _why(found.why["weights", 0]))
         return self._outcomes.setdefault(name, Outcome())
 
-    def _wanted(self, site: int, key: int) -> bool:
-        """Return whether the values of a tap's messages are recorded."""
-        keep = self._collector.plan.keep
-        sides = {
+    def _wanted(self) -> frozenset[str]:
+        """Return the names of the taps whose values are recorded."""
+        keep, structure = self._collector.plan.keep, self._collector.plan.structure
+        taps = {
             "enter": keep.input or keep.parameters,
             "leave": keep.output,
             "of_input": keep.backward_output,
             "of_output": keep.backward_input,
+            "parameter": True,
         }
-        return not self._collector.plan.structure and sides.get(route().names[site], True)
+        return frozenset(name for name, wanted in taps.items() if wanted and not structure)
 
     def _fault(self, graph: CopiedGraph, error: Exception) -> bool:
         """Note that there is no copy of a graph's run. Return whether the run is to have taps then."""
