@@ -14,16 +14,28 @@ from graph_siblings import ALL
 from mindspore_dumping import load, opened
 
 STEPS = 3
+CHANCES = 6
 #: Where random numbers are drawn: PyNative and graphs draw others.
 DRAWN = ("dropped", "gpt")
-#: Part of a record's name and a place -> what PyNative has there: the gradient of an output that the Cell itself uses
-#: again, with what comes back through that use; in a graph without.
-USED_AGAIN = (("LSTMCell.backward", ".input.1"),)
+#: Part of a record's name and a place -> where PyNative has something else than a graph.
+OTHERS = (
+    (
+        "LSTMCell.backward",
+        ".input.1",
+    ),  # an output that the Cell itself uses again: with what comes back through that
+    ("LSTMCell.backward.0", ".output.1.0"),  # a state of zeros to begin with is a constant to the compiler
+    ("LSTMCell.backward.0", ".output.1.1"),
+    (
+        "Conv2d.backward",
+        ".output.0",
+    ),  # of h + conv(h) PyNative has not the share: the graph's is what MindSpore gives
+)
 
 
 @cache
-def _plain(name: str, variant: str) -> zoo.Trace:
-    return zoo.train(ALL[name], variant, steps=STEPS)
+def _plain(name: str, variant: str) -> list[zoo.Trace]:
+    """Runs without Probe; MindSpore's own kernels now and then differ in a last bit (by memory alignment)."""
+    return [zoo.train(ALL[name], variant, steps=STEPS)]
 
 
 def folder_of(path: Path, variant: str) -> Path:
@@ -36,7 +48,11 @@ def changed(name: str, variant: str, path: Path, **options: Any) -> list[str]:
     plain = _plain(name, variant)
     with opened(path, level="L0", **options) as debugger:
         watched = zoo.train(ALL[name], variant, debugger, steps=STEPS)
-    return zoo.differences(plain, watched)
+    while found := [n for n in watched if all(n in zoo.differences(one, watched) for one in plain)]:
+        if len(plain) == CHANCES:
+            break
+        plain.append(zoo.train(ALL[name], variant, steps=STEPS))
+    return found
 
 
 def uncopied(folder: Path) -> list[str]:
@@ -58,12 +74,11 @@ def otherwise(one: Path, other: Path, step: int = 0) -> list[str]:
     told = sorted(first.keys() ^ second.keys())
     for name in first.keys() & second.keys():
         a, b = (dict(_tensors(found[name])) for found in (first, second))
-        told += [f"{name} {place}" for place in sorted(b.keys() - a.keys())]
         told += [
             f"{name} {place}"
-            for place in a.keys() & b.keys()
-            if not _near(one, other, step, a[place], b[place])
-            and not any(part in name and place == where for part, where in USED_AGAIN)
+            for place in b
+            if not (place in a and _near(one, other, step, a[place], b[place]))
+            and not any(part in name and place == where for part, where in OTHERS)
         ]
     return told
 

@@ -18,7 +18,8 @@ from graph_siblings import ALL, SAMPLE  # noqa: E402
 from graphing import dumped  # noqa: E402
 from mindspore import nn, ops  # noqa: E402
 from mindspore_dumping import opened, records, report  # noqa: E402
-from probe_mindspore.graph import copied_graph  # noqa: E402
+from probe_mindspore.graph import copied_graph, piece_gradients  # noqa: E402
+from probe_mindspore.graph.replay_process import ReplayProcess  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("pynative"), pytest.mark.filterwarnings("ignore:Probe")]
 
@@ -88,17 +89,16 @@ def evaluators() -> list[int]:
     return found
 
 
-def stop(number: int) -> None:
-    """As a hang does."""
+def hang(number: int) -> None:
     os.kill(number, signal.SIGSTOP)
 
 
-def kill(number: int) -> None:
-    """As the system does where memory ends."""
+def end(number: int) -> None:
+    """As the system ends what takes too much memory."""
     os.kill(number, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("happens", [stop, kill])
+@pytest.mark.parametrize("happens", [hang, end])
 def test_what_happens_to_a_copy_does_not_happen_to_the_run(
     happens: Callable[[int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,11 +108,20 @@ def test_what_happens_to_a_copy_does_not_happen_to_the_run(
     with dumped(tmp_path / "first", net) as dump:
         assert run(net) == without
     assert dump.unseen == {} and len(dump.data) == 5
-    monkeypatch.setattr(copied_graph, "PATIENCE", 1.0)
+    real = ReplayProcess.end
+
     (process,) = evaluators()
-    happens(process)
-    with pytest.warns(RuntimeWarning, match="its copy failed"), dumped(tmp_path / "second", net) as dump:
-        assert run(net) == without
+    hang(process)  # so that it does not answer before it is struck
+
+    def struck(self: Any, *args: Any) -> Any:
+        happens(process)
+        return real(self, *args)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(copied_graph, "PATIENCE", 1.0)
+        patches.setattr(ReplayProcess, "end", struck)
+        with pytest.warns(RuntimeWarning, match="its copy failed"), dumped(tmp_path / "second", net) as dump:
+            assert run(net) == without
     (why,) = [why for what, why in dump.unseen.items() if what.startswith("inside the graph of")]
     assert "it ran as it is, without records" in why
     assert dump.data == {} and dump.report["faults"] == []
@@ -136,6 +145,31 @@ def test_an_exception_in_a_copy_does_not_reach_the_run(
     with pytest.warns(RuntimeWarning, match="ours"), dumped(tmp_path, net) as dump:
         assert run(net) == without
     assert any("ours" in why for why in dump.unseen.values()) and dump.data == {}
+
+
+def test_a_piece_whose_gradients_do_not_compile_leaves_those_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MindSpore drops all that PyNative has recorded where a jitted function fails to compile."""
+    net = build(Plain)
+
+    @ms.jit
+    def loss(x, n):
+        return net(x) * n
+
+    def run_jitted() -> list[bytes]:
+        n = ms.Tensor(2, ms.int32)
+        value, gradients = ms.value_and_grad(lambda x: loss(x * 1.0, n), None, net.trainable_params())(
+            batch()
+        )
+        return [t.asnumpy().tobytes() for t in (value, *gradients)]
+
+    without = run_jitted()
+    monkeypatch.setattr(piece_gradients, "F", None)
+    with dumped(tmp_path, net) as dump:
+        assert run_jitted() == without
+    assert "Cell.a.Dense.forward.0" in dump.data and "Cell.a.Dense.backward.0" not in dump.data
+    assert any(what.startswith("gradients inside the graph of") for what in dump.unseen)
 
 
 class Saying(nn.Cell):

@@ -163,10 +163,14 @@ class CopiedCompilations:
         """Prepare to read the gradients inside a jitted piece that has run."""
         if not graph.plan.is_straight or called.what is None:
             raise UndifferentiatedError(BRANCHES)
-        inputs = list(compiled(called, out, list(graph.executor.get_params(graph.run).values())))
+        try:
+            inputs = list(compiled(called, out, list(graph.executor.get_params(graph.run).values())))
+        except Exception as e:
+            raise UndifferentiatedError(f"MindSpore did not compile them ({type(e).__name__})") from e
         taking = None if self.called is None else _graphs.get(self.called.key)
         if taking is None:
             raise UndifferentiatedError("its gradients could not be compiled")
+        self.ran(graph.name, taking.found)
         kept = begun[1].kept
         own = {name: kept["parameters"][name] for name in graph.plan.written}
         outputs = len(inputs) - len(kept["arguments"])

@@ -13,6 +13,7 @@ import mindspore as ms
 import numpy as np
 from attrs import define, evolve, field, frozen
 from mindspore import Tensor, ops
+from mindspore.ops import functional as F
 from probe_runtime.collect import guarded
 
 from probe_mindspore.hooks import autograd
@@ -59,42 +60,41 @@ def compiled(called: Called, out: Any, parameters: Sequence[Any]) -> tuple[Any, 
     what, taken = called.what, tuple(_takes(one) for one in called.arguments)
     weights = ms.ParameterTuple([p for p in parameters if p.requires_grad])
     by_list = bool(weights)
-    take = ops.GradOperation(get_all=any(taken), get_by_list=by_list, sens_param=True)
+    probed = ops.GradOperation(get_all=any(taken), get_by_list=by_list, sens_param=True)
+
+    def piece(*args):  # type: ignore[no-untyped-def]
+        given = ()  # no annotation: the compiler does not read it
+        for i in range(len(args)):
+            one = args[i]
+            if not taken[i]:
+                one = F.stop_gradient(one)
+            given = (*given, one)  # type: ignore[assignment]
+        return what(*given)
 
     def gradients(sens, *args):  # type: ignore[no-untyped-def]
-        def piece(*given):  # type: ignore[no-untyped-def]
-            every = ()  # no annotation: the compiler does not read it
-            at = 0
-            for i in range(len(args)):
-                if taken[i]:
-                    every = (*every, given[at])  # type: ignore[assignment]
-                    at = at + 1
-                else:
-                    every = (*every, args[i])  # type: ignore[assignment]
-            return what(*every)
-
-        some = ()
-        for i in range(len(args)):
-            if taken[i]:
-                some = (*some, args[i])  # type: ignore[assignment]
         if by_list:
-            return take(piece, weights)(*some, sens)
-        return take(piece)(*some, sens)
+            return probed(piece, weights)(*args, sens)
+        return probed(piece)(*args, sens)
 
     def stop(executor: Any, *inputs: Any) -> Any:
+        if not inputs:
+            return  # it fails
         raise _CompiledError(inputs)
 
     kind = API._PyNativeExecutor
-    run, before = kind.grad_jit, autograd.grad_enabled()
+    run, clear, before = kind.grad_jit, kind.clear_res, autograd.grad_enabled()
     try:
-        kind.grad_jit = stop
+        kind.grad_jit, kind.clear_res = (
+            stop,
+            stop,
+        )  # MindSpore clears what the run has recorded where a piece fails
         autograd.enable_grad(False)
         _JITTED.setdefault((called.key, taken), ms.jit(gradients))(_zeros(out), *called.arguments)
     except _CompiledError as e:
         return tuple(e.args[0])
     finally:
         autograd.enable_grad(before)
-        kind.grad_jit = run
+        kind.grad_jit, kind.clear_res = run, clear
     raise RuntimeError("MindSpore did not run what it compiled")
 
 
