@@ -111,6 +111,10 @@ class GraphTaps:
             self._leaf.met(e)
         for piece in self._pieces:
             piece.flush()
+        for name, found in self._outcomes.items():
+            if found.differs:
+                why = f"its copy gave others ({', '.join(found.differs)}): its records are those of the copy"
+                self._unseen(f"bits of the graph of {name}", why)
         names = {key: entry.base for key, entry in self.table.entries.items()}
         self._collector.coverage.graphs |= {name: found.json(names) for name, found in self._outcomes.items()}
 
