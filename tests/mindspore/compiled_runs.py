@@ -17,6 +17,8 @@ STEPS = 3
 CHANCES = 6
 #: Where random numbers are drawn: PyNative and graphs draw others.
 DRAWN = ("dropped", "gpt")
+#: Which PyNative makes by Cells of MindSpore's own, with calls more.
+RECOMPUTED = ("recomputed", "recompute function")
 #: Part of a record's name and a place -> where PyNative has something else than a graph.
 OTHERS = (
     (

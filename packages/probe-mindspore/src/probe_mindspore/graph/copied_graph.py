@@ -76,7 +76,7 @@ class CopiedGraph:
     found: SearchResult
     seconds: float
     wanted: frozenset[str]
-    failed: str = ""
+    failed: Exception | None = None
     number: int = field(factory=_numbers.__next__)
     _plan: ReplayPlan | None = None
 
@@ -97,9 +97,13 @@ class CopiedGraph:
 
         before: Parameters that have been written since.
         """
-        if self.failed:
-            raise ReplayError(self.failed)
-        plan = self.plan
+        if self.failed is not None:
+            raise self.failed
+        try:
+            plan = self.plan
+        except Exception as e:
+            self.failed = e.with_traceback(None)  # whose frames hold tensors
+            raise
         parameters = self.executor.get_params(self.run)
         own = {name: before.get(name, parameters[name]) for name in plan.parameters}
         arguments = [t for t in flat(inputs) if isinstance(t, Tensor | TensorView)]
@@ -138,7 +142,7 @@ class CopiedGraph:
         try:
             return replay_process.end(one, PATIENCE + 4 * self.seconds)
         except ReplayError as e:
-            self.failed = str(e)
+            self.failed = e.with_traceback(None)  # whose frames hold tensors
             raise
 
     def _send(

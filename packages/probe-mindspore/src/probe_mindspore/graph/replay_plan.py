@@ -170,7 +170,7 @@ class _Builder:
             return Source(argument=tapped.inputs[origin])
         try:
             here, ops = self._value(name)
-        except UnknownValueError:
+        except (UnknownValueError, RecursionError):
             return None
         if here in self.run.parameters:
             return Source(parameter=self.run.parameters[here])
