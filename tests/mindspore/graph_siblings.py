@@ -268,4 +268,4 @@ ALL: dict[str, Case] = {
     "sequence": (Sequence, _sequences),
 }
 #: Those that CI runs.
-SAMPLE = ("twice", "dropped", "longshort", "normed", "counting", "branches")
+SAMPLE = ("twice", "dropped", "longshort", "normed", "counting", "branches", "recompute function")

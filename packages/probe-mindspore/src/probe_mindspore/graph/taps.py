@@ -20,6 +20,7 @@ from probe_runtime.select import NameFilter
 
 from probe_mindspore.hooks import autograd
 from probe_mindspore.hooks.modules import CellTable, is_bytecode
+from probe_mindspore.patching.compile_hook import resolved_names
 
 from . import tapped_cell
 from .calls import GraphCalls
@@ -30,7 +31,7 @@ from .piece_gradients import PieceGradients, UndifferentiatedError
 from .replay_plan import UncopiedError
 from .routes import listen, route
 from .search import Extent, SearchResult, UntappableError
-from .tapped_cell import is_hooked, tapped
+from .tapped_cell import is_hooked, not_recomputed, tapped
 
 #: Why Cells under @jit(capture_mode="bytecode") have no records of their own.
 BYTECODE = (
@@ -141,7 +142,7 @@ class GraphTaps:
 
     @contextmanager
     def _tapped(self, extent: Extent) -> Iterator[None]:
-        with ExitStack() as stack:
+        with ExitStack() as stack, resolved_names(not_recomputed):
             for key in extent.forward:
                 cell, names = self.table.entries[key].module, self._calls.names[key]
                 stack.enter_context(
