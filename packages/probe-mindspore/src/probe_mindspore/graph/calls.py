@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,7 +73,9 @@ class GraphCalls:
     def __init__(self, collector: Collector, leaf: Leaf, names: NameFilter, table: CellTable) -> None:
         self._collector = collector
         self.table = table
-        gradients = Gradients(lambda inputs, _: _travelling(inputs), self._attach, _flows, lambda: -1)
+        this = weakref.proxy(self)  # the recorder is ours, and would own us
+        attach: Any = lambda *about: this._attach(*about)  # noqa: E731
+        gradients = Gradients(lambda inputs, _: _travelling(inputs), attach, _flows, lambda: -1)
         eager, plan = collector.recorder, collector.plan
         self._recorder = Recorder(
             plan, collector.stream, leaf, collector.coverage, names, gradients, dict.items, eager.collectives

@@ -225,13 +225,21 @@ def _without_frames(work: Callable[[], Any]) -> None:
 
 @contextmanager
 def _kept(tensors: Sequence[Any]) -> Iterator[None]:
-    """Put the elements of tensors back where they lie: a graph that has run holds on to the memory itself."""
+    """Put the elements of tensors back where they lie: a graph that has run holds on to the memory itself.
+
+    Raises ReplayError, before the block runs, where a tensor's memory cannot be found.
+    """
     before = [(t, t.data_ptr(), bytes(view_of(t).data.tobytes())) for t in tensors]  # type: ignore[union-attr]
+    for _, pointer, elements in before:
+        if elements and (not pointer or ctypes.string_at(pointer, len(elements)) != elements):
+            raise ReplayError(
+                "the memory of a tensor that it may write was not found, so it was not run beside"
+            )
     try:
         yield
     finally:
         for t, pointer, elements in before:
-            if t.data_ptr() == pointer and ctypes.string_at(pointer, len(elements)) != elements:
+            if t.data_ptr() == pointer and elements and ctypes.string_at(pointer, len(elements)) != elements:
                 ctypes.memmove(pointer, elements, len(elements))
 
 
