@@ -20,6 +20,7 @@ from mindspore import nn, ops  # noqa: E402
 from mindspore_dumping import opened, records, report  # noqa: E402
 from probe_mindspore.graph import copied_graph, piece_gradients  # noqa: E402
 from probe_mindspore.graph.replay_process import ReplayProcess  # noqa: E402
+from probe_mindspore.hooks.autograd import GRAPH  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("pynative"), pytest.mark.filterwarnings("ignore:Probe")]
 
@@ -41,6 +42,8 @@ ALSO = {"aux": "aux"}
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_zoo_keeps_its_bits_and_has_the_records_of_pynative(name: str, tmp_path: Path) -> None:
+    if name == "recompute function" and not GRAPH:
+        pytest.skip("MindSpore 2.7 compiles no mindspore.recompute")
     way = ALSO.get(name, "value_and_grad")
     variants = (f"graph_{way}", *(() if name in ALSO else ("jit",)))
     assert changed(name, way, tmp_path / "pynative", task="tensor") == []

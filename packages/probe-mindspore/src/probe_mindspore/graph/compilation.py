@@ -279,7 +279,10 @@ def _jit_run(original: Function) -> Function:
 
         def run(key: Any) -> Any:
             if key != called.key:
-                executor.set_jit_compile_phase(key)
+                if hasattr(executor, "set_jit_compile_phase"):
+                    executor.set_jit_compile_phase(key)
+                else:  # MindSpore 2.7
+                    executor.set_jit_compile_status(False, key)
             return original(executor, *inputs)
 
         return _in_place[-1].around(called.key, inputs, run, called)

@@ -227,20 +227,24 @@ def _without_frames(work: Callable[[], Any]) -> None:
 def _kept(tensors: Sequence[Any]) -> Iterator[None]:
     """Put the elements of tensors back where they lie: a graph that has run holds on to the memory itself.
 
-    Raises ReplayError, before the block runs, where a tensor's memory cannot be found.
+    A tensor that nothing has used yet may lie nowhere (MindSpore 2.7): it gets its memory in the block.
+
+    Raises ReplayError, before the block runs, where a tensor's memory does not hold its elements.
     """
     before = [(t, t.data_ptr(), bytes(view_of(t).data.tobytes())) for t in tensors]  # type: ignore[union-attr]
-    for _, pointer, elements in before:
-        if elements and (not pointer or ctypes.string_at(pointer, len(elements)) != elements):
-            raise ReplayError(
-                "the memory of a tensor that it may write was not found, so it was not run beside"
-            )
+    if not all(_holds(pointer, elements) for _, pointer, elements in before if pointer):
+        raise ReplayError("the memory of a tensor that it may write was not found, so it was not run beside")
     try:
         yield
     finally:
         for t, pointer, elements in before:
-            if t.data_ptr() == pointer and elements and ctypes.string_at(pointer, len(elements)) != elements:
-                ctypes.memmove(pointer, elements, len(elements))
+            now = t.data_ptr()
+            if now and pointer in (0, now) and not _holds(now, elements):
+                ctypes.memmove(now, elements, len(elements))
+
+
+def _holds(pointer: int, elements: bytes) -> bool:
+    return ctypes.string_at(pointer, len(elements)) == elements
 
 
 def _copied(view: TensorView) -> TensorView:

@@ -12,7 +12,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from attrs import define, evolve, field, frozen
-from mindspore import Tensor, ops
+from mindspore import Parameter, Tensor, ops
 from mindspore.ops import functional as F
 from probe_runtime.collect import guarded
 
@@ -89,7 +89,8 @@ def compiled(called: Called, out: Any, parameters: Sequence[Any]) -> tuple[Any, 
             stop,
         )  # MindSpore clears what the run has recorded where a piece fails
         autograd.enable_grad(False)
-        _JITTED.setdefault((called.key, taken), ms.jit(gradients))(_zeros(out), *called.arguments)
+        arguments = map(_without_hooks, called.arguments)
+        _JITTED.setdefault((called.key, taken), ms.jit(gradients))(_zeros(out), *arguments)
     except _CompiledError as e:
         return tuple(e.args[0])
     finally:
@@ -150,6 +151,13 @@ class PieceGradients:
 
 def _takes(value: Any) -> bool:
     return any(autograd.takes_gradient(t) for t in flat(value) if isinstance(t, Tensor))
+
+
+def _without_hooks(value: Any) -> Any:
+    """Return the same tensors as others: MindSpore 2.7 compiles what is hooked on one into the graph that gets it."""
+    if isinstance(value, list | tuple):
+        return (list if isinstance(value, list) else tuple)(map(_without_hooks, value))
+    return F.stop_gradient(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 
 def _zeros(value: Any) -> Any:
