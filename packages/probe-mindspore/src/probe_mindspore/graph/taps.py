@@ -215,6 +215,9 @@ class GraphTaps:
             else "inside"
         )
         self._unseen(f"{what} the graph of {graph.name}", text)
+        if isinstance(error, UndifferentiatedError):
+            for entry in filter(None, map(self.table.entries.get, graph.found.met)):
+                self._unseen(f"gradients of {entry.base}", text)
         self._warnings.setdefault(f"Probe: the graph of {graph.name}: {text}", False)
         return told
 
