@@ -66,6 +66,45 @@ def test_many_records_are_packed_and_written_in_their_order(tmp_path):
     assert len(fold.data.rows_open) <= 65
 
 
+SLOTS = [("x", ()), ("l", (0,)), ("l", (1,)), ("d", ("a",)), ("d", ("b", 1, "7")), ("d", ("b", 0))]
+
+
+@given(
+    st.lists(st.sampled_from([*SLOTS, "redo", "redone", "over"]), max_size=20),
+    st.booleans(),
+    st.integers(1, 4),
+)
+def test_what_comes_late_joins_a_record_that_is_packed(tmp_path_factory, order, places, most):
+    forms = {"x": None, "l": [None, None], "d": {"a": None, "b": [None, {"7": None}]}}
+    made = [HEAD, events.enter(A, None, arguments=b"[]", keywords=b"{}"), events.exit(A, output=b"[0]")]
+    for name, form in forms.items():
+        waiting = [path for owner, path in SLOTS if owner == name]
+        made.append(events.save(f"{name}.0.debug", TENSOR, (f"{name}_grad.0.debug", form), waiting))
+    for i, what in enumerate(order):
+        if what == "redo":
+            made.append(events.redo(A, b"[%d]" % i, b"{}"))
+        elif what == "redone":
+            made.append(events.redone(A, output=b"[%d]" % i))
+        elif what == "over":
+            made.append(events.over())
+        else:
+            name, path = what
+            made.append(events.grad(f"{name}_grad.0.debug", path, b'{"Max":%d}' % i, order[:i].count(what)))
+    packed = Fold(kept=0) if places else Fold()
+    packed.data.most = most
+    writer = JournalWriter(tmp_path_factory.mktemp("j") / "records.journal", packed.take)
+    for event in made:
+        writer.append(event)
+    assert files(packed, writer.places()) == files(fold_of(made))
+    writer.close()
+
+
+def test_a_first_gradient_that_was_lost_with_a_part_of_the_journal_is_not_the_second():
+    again = events.grad("x_grad.0.debug", [], b'{"Max":2.0}', 1)
+    (row,) = documents_of(fold_of([HEAD, again])).data.values()
+    assert (row["type"], row["later_passes"]) == ("lost", [{"Max": 2.0}])
+
+
 def test_a_journal_that_was_changed_meanwhile_is_an_error_and_no_wrong_number(tmp_path):
     fold = Fold(kept=0)
     writer = JournalWriter(tmp_path / "j", fold.take)

@@ -6,7 +6,7 @@ The same fold is fed live, as each event is appended, and by whoever reads a jou
 Rows are plain data, as they are packed when there are many: a record is a dict from finished keys to references or
 nested slots of them, or finished itself; a saved value is a reference. A float is a slot that waits: it holds nothing
 if an `over` came since, of which that many had come before. A tuple is a gradient that arrived again: the
-first, and the later ones.
+first, None where it is not here, and the later ones.
 """
 
 from __future__ import annotations
@@ -72,11 +72,16 @@ def _overlaid(old: Row, new: Row) -> Row:
     if type(old) is bytes and isinstance(new, dict):
         old = _opened(old)
     if isinstance(old, dict) and isinstance(new, dict):
+        if _ARGUMENTS in new:  # recomputed once more
+            return new
         return {**old, **{key: _overlaid(old[key], new[key]) if key in old else new[key] for key in new}}
     if isinstance(old, list) and isinstance(new, list):
         long = max(len(old), len(new))
         old, new = ([*each, *[None] * (long - len(each))] for each in (old, new))
         return [_overlaid(a, b) for a, b in zip(old, new, strict=True)]
+    if type(new) is tuple and new[0] is None:  # the first one came before
+        first, more = old if type(old) is tuple else (old if isinstance(old, bytes | int) else None, [])
+        return first, [*more, *new[1]]
     return old if new is None else new
 
 
@@ -256,16 +261,12 @@ class Fold:
         name, path = e["n"], e["p"]
         rows = self._open(name)
         for slot in self._awaited.pop(name, ()):
-            self._arrived(rows, name, slot, float(self._overs))
+            put(rows, (name, *slot), float(self._overs), self.room)
         value: Row
         (value,) = values
         if e.get("t"):  # one more backward pass through the same graph
-            before = get(rows.get(name), path)
-            if type(before) is tuple:
-                value = before[0], [*before[1], value]
-            elif isinstance(before, bytes | int):  # else the first one is lost with a part of the journal
-                value = before, [value]
-        self._arrived(rows, name, path, value)
+            value = _overlaid(get(rows.get(name), path), (None, [value]))
+        put(rows, (name, *path), value, self.room)
 
     def on_fill(self, e: Head, values: Values) -> None:
         for number, filler in zip(e["h"], values, strict=True):
@@ -303,12 +304,6 @@ class Fold:
         nodes.rows_open[name] = parent, called
         if len(nodes.rows_open) > nodes.most:
             nodes.pack()
-
-    def _arrived(self, rows: dict[str, Row], name: str, path: Sequence[int | str], value: Row) -> None:
-        if path:
-            put(rows.setdefault(name, []), path, value, self.room)
-        else:
-            rows[name] = value
 
     # -- the documents --------------------------------------------------------------------------------
 
@@ -363,7 +358,8 @@ class Fold:
             return places.value(row)
         if kind is tuple:
             first, more = row
-            return text(first, places)[:-1] + b',"later_passes":%b}' % text(more, places)
+            first = _LOST if first is None else text(first, places)
+            return first[:-1] + b',"later_passes":%b}' % text(more, places)
         return _LOST if row is not None and row == self._overs else b"null"
 
     def _stack_lines(self) -> Iterator[bytes]:

@@ -9,8 +9,8 @@ from attrs import define
 
 from probe_format.excerpts import brief
 
-#: Writers nest arguments at most 24 levels deep, below a few levels of the record itself.
-_DEEPEST = 100
+#: Writers nest arguments at most 24 levels deep, below a few levels of the record itself, and its name.
+_DEEPEST = 101
 
 
 @define
