@@ -9,7 +9,9 @@ from attrs import frozen
 from .excerpts import cut
 from .terminal import printable
 
-__all__ = ["ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError"]
+__all__ = [
+    "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "TooLargeError", "UsageError",
+]  # fmt: skip
 
 #: Limits of a message about the user's input: characters of one part, problems of one error.
 _LONGEST, _MOST = 500, 50
@@ -32,6 +34,10 @@ class FormatError(ProbeError):
 
 class DamagedError(FormatError):
     """Raised when a file was written whole by Probe or msprobe and is not whole any more."""
+
+
+class TooLargeError(FormatError):
+    """Raised when a file does not fit into memory, so that what it is cannot be known here."""
 
 
 @frozen
