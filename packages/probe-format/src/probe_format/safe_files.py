@@ -33,9 +33,9 @@ def naming(path: Path | str) -> Iterator[None]:
 class Descriptor:
     """Hold one file or folder open, and open it again where somebody else in the process closed it.
 
-    The run may close every descriptor (`os.closerange`) and get the same number for a file of its own, so a number is
-    used only while it surely means what was opened. The system gives the lowest number that is free, so ours is a high
-    one, which no file of the run's gets before it has opened that many.
+    The run may close every descriptor (`os.closerange`) and get the same number for a file of its own. The system gives
+    the lowest number that is free, so ours is a high one, which no file of the run's gets before it has opened that
+    many; and `fd` looks each time whether the number still means what was opened.
 
     number: the number as it was last, for a system call that is made too often to look each time whether it still is
         ours: that call fails (EBADF) once somebody has closed it, and is made again with `fd`.
@@ -79,7 +79,7 @@ class Descriptor:
         if self._is_ours():
             _close(self.number)
         self.number, self.closed = -1, True
-        self._opened = _never  # it refers to whoever has this
+        vars(self).pop("_opened", None)  # it refers to whoever has this, and is asked no more
 
 
 class Folder(Descriptor):
@@ -166,10 +166,6 @@ class Folder(Descriptor):
             with contextlib.suppress(OSError):
                 self.remove(temporary)
             raise
-
-
-def _never() -> int:
-    raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 def _raised(fd: int) -> int:
