@@ -43,7 +43,7 @@ PACKAGE_NAMES: dict[str, set[str]] = {
 MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.cli": {"add_rank", "add_step", "exit_code", "refuse_unknown", "whole_number"},
     "probe_format.errors": {
-        "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "UsageError",
+        "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "TooLargeError", "UsageError",
     },
     "probe_format.excerpts": {"brief", "cut", "error_text", "text"},
     "probe_format.journal": {

@@ -32,6 +32,10 @@ class DamagedError(FormatError):
     """Raised when a file was written whole by Probe or msprobe and is not whole any more."""
 
 
+class TooLargeError(FormatError):
+    """Raised when a file does not fit into memory, so that what it is cannot be known here."""
+
+
 @frozen
 class Problem:
     """Describe one thing wrong with the configuration.

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import FormatError
+from .errors import FormatError, TooLargeError
 from .safe_files import naming
 
 
 @contextmanager
 def in_memory(path: Path | str) -> Iterator[None]:
-    """Raise FormatError where what is made of a file in the block does not fit into memory. An OSError names it."""
+    """Raise TooLargeError where what is made of a file in the block does not fit into memory. An OSError names it."""
     try:
         with naming(path):
             yield
-    except MemoryError:
-        raise FormatError(f"{path} is too large for the memory that is free here.") from None
+    except (MemoryError, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+            raise
+        raise TooLargeError(f"{path} is too large for the memory that is free here.") from None
 
 
 def refuse_link(path: Path) -> None:
@@ -29,7 +32,7 @@ def refuse_link(path: Path) -> None:
 
 
 def read_file(path: Path) -> bytes:
-    """Return the content of a file. Raises FormatError when it is too large, OSError when it cannot be read."""
+    """Return the content of a file. Raises TooLargeError, or OSError when it cannot be read."""
     with in_memory(path):
         return path.read_bytes()
 

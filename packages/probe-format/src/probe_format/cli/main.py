@@ -34,7 +34,7 @@ _EXIT = """\
 exit codes:
   show     0  shown                       1  not a dump, or not readable
   verify   0  every rank is complete or recovered, or empty: the run ended before its first record
-           1  not a dump                  3  some rank is torn      4  some rank is damaged
+           1  not a dump, or too large     3  some rank is torn      4  some rank is damaged
   recover  0  everything recovered        1  nothing to recover     3  recovered in part
   all      2  wrong arguments, or a command that is not installed
 """

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from attrs import define, field
 
 from probe_format.checksum import crc32, file_crc32
-from probe_format.errors import FormatError
+from probe_format.errors import FormatError, TooLargeError
 from probe_format.excerpts import brief
 from probe_format.plain_files import in_memory, is_file, refuse_link
 from probe_format.tensors.narrow_floats import bits_of, narrow_name, widen
@@ -61,6 +61,8 @@ class TensorFiles:
                 return next(self._problems(path, tensor), "")
         except (OSError, ValueError, OverflowError) as error:
             return f"its file cannot be read ({error})."
+        except TooLargeError:
+            raise
         except FormatError as error:
             return f"its file cannot be read: {error}"
 

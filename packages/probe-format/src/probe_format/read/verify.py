@@ -14,7 +14,7 @@ from zlib import crc32
 from attrs import frozen
 
 from probe_format import layout
-from probe_format.errors import FormatError, Problem
+from probe_format.errors import FormatError, Problem, TooLargeError
 from probe_format.excerpts import brief, cut, text
 from probe_format.names import is_name
 from probe_format.plain_files import is_file, read_plain
@@ -61,7 +61,7 @@ def verify(path: str | Path, progress: Progress | None = None) -> tuple[Verdict,
     """Check each rank at or below ``path``. Reads every file, the tensor files included.
 
     progress: called with (rank, files done, files in all).
-    Raises FormatError when there is no dump.
+    Raises FormatError when there is no dump, TooLargeError when a file does not fit into memory.
     """
     return tuple(verify_rank(rank, progress) for rank in open(path).ranks)
 
@@ -72,6 +72,8 @@ def verify_rank(rank: Rank, progress: Progress | None = None) -> Verdict:
     problems: list[str] = []
     try:
         problems.extend(islice(_problems(rank, notes, progress), _MOST + 1))
+    except TooLargeError:
+        raise
     except FormatError as error:  # nothing after it can be checked; earlier findings are kept
         problems.append(str(error))
     if len(problems) > _MOST:

@@ -8,7 +8,7 @@ from typing import Literal
 from attrs import evolve, frozen
 
 from probe_format import layout
-from probe_format.errors import FormatError
+from probe_format.errors import FormatError, TooLargeError
 from probe_format.journal.reading import read_journal
 from probe_format.plain_files import in_memory, refuse_link
 from probe_format.read.dump import Rank, journal_fold, known_forms, open
@@ -40,7 +40,7 @@ def recover(path: str | Path) -> tuple[Recovery, ...]:
     Writes dump.json, stack.json, construct.json and report.json, each by renaming a complete file. The
     journal stays where it is, so recovering once more gives the same.
 
-    Raises FormatError when there is no dump, OSError when the files cannot be written.
+    Raises FormatError when there is no dump or memory for it, OSError when the files cannot be written.
     """
     return tuple(recover_rank(rank) for rank in open(path).ranks)
 
@@ -68,6 +68,8 @@ def recover_rank(rank: Rank) -> Recovery:
         with in_memory(path):
             contents = read_journal(path)
             pages = journal_fold(contents, rank.path, records=False).pages()
+    except TooLargeError:
+        raise
     except FormatError as error:
         return result("nothing", str(error))
     if contents.is_empty:
@@ -87,6 +89,8 @@ def recover_rank(rank: Rank) -> Recovery:
     try:
         with in_memory(path), known_forms(rank.path):
             report = write_pages(folder, pages, state="recovered", journal_bytes=contents.file_bytes)
+    except TooLargeError:
+        raise
     except FormatError as error:
         return result("nothing", str(error))
     finally:
