@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FunctionType
 from typing import Any
+from unittest import mock
 
 import attrs
 import pytest
@@ -209,6 +210,31 @@ def test_made_while_started_and_removed_after(users: Users) -> None:
     users.uses(patched=False)
     with users.started(1):
         users.uses(patched=False)
+    assert users.held() is users.original
+
+
+def test_a_mock_made_while_started_and_stopped_after(users: Users) -> None:
+    """It keeps what the owner held in an object of its own, where ours is replaced by what the owner needs."""
+    owner, name = users.kind.owner, users.kind.name
+    inherited = getattr(owner, name)
+    with users.started(1):
+        before = users.patch()
+        theirs = users.held()
+        users.put(before)
+        del before
+        mocked = mock.patch.object(owner, name, theirs)
+        mocked.start()
+        users.uses(patched=True)
+    mocked.stop()
+    users.uses(patched=False)
+    if users.original is MISSING:
+        assert users.held() is inherited
+        users.put(MISSING)
+    if isinstance(
+        users.original, type
+    ):  # of ours something else may have been made: it goes with the next stop
+        with users.started(1):
+            users.uses(patched=False)
     assert users.held() is users.original
 
 

@@ -101,6 +101,7 @@ KINDS = {
     ),
     "collectives": Kind(dist, "all_reduce", lambda: dist.all_reduce(torch.ones(2)), named("Distributed.all_reduce")),
     "waits": Kind(dist.Work, "wait", waited, named("Distributed.all_reduce")),
+    "collectives of a group": Kind(dist.ProcessGroup, "allreduce", lambda: dist.all_reduce(torch.ones(2))),
     "operators of torch.ops": Kind(torch._ops.OpOverloadPacket, "__call__", lambda: torch.ops.aten.relu(X)),
     "a step begins": Kind(record_function, "__enter__", OPTIMIZER.step),
     "a step ends": Kind(record_function, "__exit__", OPTIMIZER.step),
@@ -124,6 +125,6 @@ KINDS = {
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> Kind:
     found = KINDS[request.param]
-    if found.owner in (dist, dist.Work):
+    if found.owner in (dist, dist.Work, dist.ProcessGroup):
         request.getfixturevalue("one_process")
     return found

@@ -32,8 +32,8 @@ class KeptCopies:
     def gained(self, places: Iterable[Place]) -> list[Stood]:
         """Return those that are held more often than before; call it when they are taken back."""
         gained = self._gained()
-        kept = {id(stood.replacement): stood for place in places for stood in place.stood} if gained else {}
-        return [kept[which] for which in gained & kept.keys()]
+        stood = [stood for place in places for stood in place.stood] if gained else []
+        return [each for each in stood if not gained.isdisjoint((id(each.replacement), id(each.ours)))]
 
     def give_back(self, places: Iterable[Place]) -> list[Stood]:
         """Put the original wherever somebody has kept a replacement. Return those that were kept.
@@ -43,7 +43,7 @@ class KeptCopies:
         gained = self.gained(places)
         functions = [stood for stood in gained if not isinstance(stood.replacement, type)]
         if functions:
-            give_back(OwnPair((stood.replacement, stood.original)) for stood in functions)
+            give_back(OwnPair(pair) for stood in functions for pair in stood.pairs)
         return gained
 
     def _gained(self) -> set[int]:

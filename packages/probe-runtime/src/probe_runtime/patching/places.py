@@ -45,6 +45,13 @@ class Stood:
     original: Function
     replacement: Function
 
+    @property
+    def pairs(self) -> tuple[tuple[Any, Any], ...]:
+        """Return what users can hold of ours, and what takes its place: a class may need what it held itself."""
+        held = self.original if self.theirs is ABSENT else self.theirs
+        function = () if self.ours is self.replacement else ((self.replacement, self.original),)
+        return *function, (self.ours, held)
+
 
 @attrs.define(eq=False)
 class Place:
