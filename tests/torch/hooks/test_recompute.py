@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -210,6 +211,31 @@ def test_arguments_go_through(calls: Calls) -> None:
     assert ("a", 0, "again") in calls.all
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"debug": True},
+        {
+            "context_fn": partial(
+                checkpoint.create_selective_checkpoint_contexts, [torch.ops.aten.sin.default]
+            )
+        },
+        {"determinism_check": "none"},
+    ],
+    ids=["debug", "selective", "unchecked"],
+)
+def test_what_a_checkpoint_is_asked_for_stays(calls: Calls, asked: dict[str, Any]) -> None:
+    """With ``debug`` torch refuses contexts, so that none of ours may be among what it is given."""
+    x = start()
+    checkpoint.checkpoint(calls.block("a", "b"), x, use_reentrant=False, **asked).sum().backward()
+    assert calls.kinds("inside") == [("a", 0), ("b", 0)]
+    assert ("a", 0) in calls.kinds("again")
+    expected = start()
+    torch.sin(torch.sin(expected)).sum().backward()
+    assert x.grad is not None and expected.grad is not None
+    assert torch.equal(x.grad, expected.grad)
+
+
 @KINDS
 def test_threads_do_not_see_each_others_segments(calls: Calls, reentrant: bool) -> None:
     inside, go = threading.Event(), threading.Event()
@@ -233,13 +259,13 @@ def test_threads_do_not_see_each_others_segments(calls: Calls, reentrant: bool) 
 
 
 def test_everything_is_put_back_whatever_happens() -> None:
-    function, generator = checkpoint.CheckpointFunction, checkpoint._checkpoint_without_reentrant_generator
+    before = dict(vars(checkpoint))
+    function = checkpoint.CheckpointFunction
     with pytest.raises(ValueError, match="mine"), watched_checkpoints(SegmentState()):
         assert checkpoint.CheckpointFunction is not function
         assert checkpoint.CheckpointFunction.__name__ == "CheckpointFunction"
         raise ValueError("mine")
-    assert checkpoint.CheckpointFunction is function
-    assert checkpoint._checkpoint_without_reentrant_generator is generator
+    assert dict(vars(checkpoint)) == before
 
 
 @KINDS

@@ -5,9 +5,9 @@ While collecting, both its kinds (reentrant or not) are entered through a `probe
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch.utils.checkpoint as checkpoint
@@ -17,65 +17,50 @@ from probe_runtime.patching import Held, place, replaced
 
 def watched_checkpoints(state: SegmentState) -> Held:
     """Report the runs of checkpoints to ``state`` until the result is undone."""
-    places = [
-        place(checkpoint, "CheckpointFunction", _Watched),
-        place(checkpoint, "_checkpoint_without_reentrant_generator", _watching),
-    ]
+    places = [place(checkpoint, "CheckpointFunction", _Watched), place(checkpoint, _GENERATOR, _watching)]
     _states.append(state)
     return replaced(places, lambda: _states.remove(state))
 
 
+_Parts = Generator[None, None, None]
 _states: list[SegmentState] = []
+_GENERATOR = "_checkpoint_without_reentrant_generator"
+if hasattr(checkpoint, f"{_GENERATOR}_impl"):  # since torch 2.15, and the older name calls it
+    _GENERATOR += "_impl"
 
 
-def _watching(generator: Callable[..., Any]) -> Callable[..., Any]:
+def _watching(generator: Callable[..., _Parts]) -> Callable[..., _Parts]:
+    """Stand in for torch's generator, between whose two parts the first run of a function is made.
+
+    The function that it is given is the one that it runs again. Its other arguments are the user's, and stay: what
+    stands around the user's contexts is refused with ``debug=True``, and hides them from torch.
+    """
+
     @functools.wraps(generator)
-    def watched(
-        fn: Any,
-        preserve_rng_state: Any = True,
-        context_fn: Any = checkpoint.noop_context_fn,
-        *args: Any,
-        **kw: Any,
-    ) -> Any:
+    def watched(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> _Parts:
         if not _states:
-            return generator(fn, preserve_rng_state, context_fn, *args, **kw)
+            return generator(fn, *args, **kwargs)
         state, segment = _states[-1], Segment(reentrant=False)
 
-        def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-            forward, recompute = context_fn()
-            return _Both(lambda: state.first(segment), forward), _Both(
-                lambda: state.again(segment), recompute
-            )
+        def again(*inner: Any, **named: Any) -> Any:
+            with state.again(segment):
+                return fn(*inner, **named)
 
-        return generator(fn, preserve_rng_state, contexts, *args, **kw)
+        return _around(generator(again, *args, **kwargs), state, segment)
 
     return watched
 
 
-class _Both:
-    """Enter our context around the user's, as often as retain_graph makes autograd recompute."""
-
-    def __init__(
-        self, ours: Callable[[], AbstractContextManager[Any]], users: AbstractContextManager[Any]
-    ) -> None:
-        self._ours, self._users = ours, users
-        self._open: list[AbstractContextManager[Any]] = []
-
-    def __enter__(self) -> Any:
-        ours = self._ours()
-        ours.__enter__()
-        self._open.append(ours)
-        try:
-            return self._users.__enter__()
-        except BaseException:
-            self._open.pop().__exit__(None, None, None)
-            raise
-
-    def __exit__(self, *exc: Any) -> Any:
-        try:
-            return self._users.__exit__(*exc)
-        finally:
-            self._open.pop().__exit__(None, None, None)
+def _around(parts: _Parts, state: SegmentState, segment: Segment) -> _Parts:
+    next(parts)
+    try:
+        with state.first(segment):
+            yield
+    except BaseException as e:
+        with contextlib.suppress(StopIteration):  # a context of the user's swallows it
+            parts.throw(e)
+        return
+    yield from parts
 
 
 class _Watched:
