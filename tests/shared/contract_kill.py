@@ -86,7 +86,9 @@ def check_random_kills(server: Server, folder: Path, *, kills: int, longest: flo
         unread = (here / "records.journal").exists() and not (here / "report.json").exists()
         torn += unread
         status = probe(["recover", str(run / "dump")])
-        begun = unread and not read_journal(here / "records.journal").is_empty  # else killed before its first record
+        begun = (
+            unread and not read_journal(here / "records.journal").is_empty
+        )  # else killed before its first record
         assert status == 0 if begun else status in (0, 1), where
         if not (here / "dump.json").exists():
             assert not names(heard), where
