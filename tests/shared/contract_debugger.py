@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from documents import rank_dir, records, write_config
+from documents import rank_dir, records, strict, write_config
 from framework import Framework
 from opening import capture, opened
 from probe_format.errors import UsageError
@@ -321,6 +321,22 @@ def test_a_dumped_step_is_gone_without_the_garbage_collector(
             assert ours() - before == Counter()
         finally:
             gc.enable()
+
+
+@pytest.mark.filterwarnings("ignore:.*give start.. a rank_id")
+def test_a_rank_that_the_script_gives_is_the_rank(framework: Framework, chain: Any, tmp_path: Path) -> None:
+    """As msprobe 26.2 takes it: in the folder's name, in the header and for the key `rank`; it holds from then on."""
+    with opened(framework.debugger, tmp_path, level="L0", rank=[3]) as debugger:
+        for given in ({}, {"rank_id": 3}, {}, {"rank_id": 4}):
+            debugger.start(chain, **given)
+            chain(framework.ones(1, 3))
+            debugger.stop()
+            debugger.step()
+        with pytest.raises(UsageError, match="rank_id must be a whole number"):
+            debugger.start(chain, rank_id="3")
+    found = [path.relative_to(tmp_path / "dump") for path in (tmp_path / "dump").rglob("dump.json")]
+    assert sorted(map(str, found)) == ["step1/rank3/dump.json", "step2/rank3/dump.json"]
+    assert strict(tmp_path / "dump" / found[0])["rank"] == 3
 
 
 __all__ = ["chain", *(name for name in dir() if name.startswith("test_"))]

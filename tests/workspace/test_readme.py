@@ -194,6 +194,12 @@ def test_every_line_that_installs_names_what_there_is() -> None:
         for extra in extras.split(",")
     ]
     assert {name for _, name, _ in named} > {"probe-all", "probe-torch", "probe-mindspore", "probe-analysis"}
+    bare = [
+        (path, line)
+        for path, text in texts.items()
+        for line in re.findall(r".*install [^'\"\n`]*\w\[\w.*", text)
+    ]
+    assert bare == [], "zsh takes the brackets for a pattern"
     wrong = [
         n
         for n in named
@@ -221,3 +227,14 @@ def test_the_tests_that_scripts_name_are_there() -> None:
     named = set(re.findall(r"\btests/[\w./*-]+", (ROOT / "hatch.toml").read_text()))
     assert len(named) > 5
     assert [each for each in sorted(named) if not list(ROOT.glob(each))] == []
+
+
+def test_the_top_of_the_repository_has_no_file_that_somebody_left() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    loose = {path for path in listed.splitlines() if "/" not in path and path != ".gitignore"}
+    assert {path for path in loose if not path.endswith(".md")} == {
+        "LICENSE",
+        "hatch.toml",
+        "mkdocs.yml",
+        "pyproject.toml",
+    }

@@ -13,7 +13,7 @@ SITE = ROOT / "site"
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SITE.is_dir(), reason="`hatch run docs:build` has not made the site")
-@pytest.mark.parametrize("words", ["recover", "断电"])
+@pytest.mark.parametrize("words", ["recover", "断电", "梯度", "日志"])
 def test_its_search_finds_words_where_no_server_is(words: str) -> None:
     with opened_browser() as browser:
         page = browser.new_page()

@@ -48,11 +48,12 @@ class PrecisionDebugger(Debugger):
         )
 
     @class_or_instance
-    def start(self, model: Any = None, token_range: Any = None) -> None:
+    def start(self, model: Any = None, token_range: Any = None, rank_id: int | None = None) -> None:
         """Collect from now on, if this step and rank are selected.
 
         model: a Cell, or a list or tuple of Cells; needed at L0 and mix, and at L1 for the Primitives that its Cells
             hold. A later call without a model uses the same one, unless the debugger has one of its own.
         token_range: [first, last] calls of the model to collect when it generates, counted from 0.
+        rank_id: the rank of this process, where no process group tells it. It holds for later calls too.
         """
-        self._session.start(model, token_range)
+        self._session.start(model, token_range, rank_id)

@@ -50,14 +50,15 @@ class PrecisionDebugger(Debugger):
         )
 
     @class_or_instance
-    def start(self, model: Model | None = None, token_range: Any = None) -> None:
+    def start(self, model: Model | None = None, token_range: Any = None, rank_id: int | None = None) -> None:
         """Collect from here on, if this step and rank are wanted.
 
         model: a module or a list of modules; needed at L0 and mix. A later call without a model uses the same one,
             unless the debugger has one of its own.
         token_range: [first, last] calls of the model to collect when it generates, counted from 0.
+        rank_id: the rank of this process, where no process group tells it. It holds for later calls too.
         """
-        self._session.start(model, token_range)
+        self._session.start(model, token_range, rank_id)
 
     @class_or_instance
     def module_dump(self, module: Any, name: str) -> None:

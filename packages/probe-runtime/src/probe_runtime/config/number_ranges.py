@@ -91,6 +91,18 @@ def compact(numbers: Iterable[int]) -> list[int | str]:
     return [a if a == b else f"{a}-{b}" for a, b in runs]
 
 
+def parse_rank_id(value: object, before: int | None = None) -> int | None:
+    """Return the number of ``start(rank_id=3)``; None stays what was given before.
+
+    Raises UsageError when it is not a whole number from 0 up.
+    """
+    if value is None:
+        return before
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise UsageError(f"rank_id must be a whole number from 0 on, not {brief(value)}.")
+    return value
+
+
 def parse_token_range(value: object) -> tuple[int, int] | None:
     """Return the numbers of ``start(token_range=[first, last])``; None stays None.
 

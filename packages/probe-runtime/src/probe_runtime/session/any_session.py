@@ -22,7 +22,7 @@ class AnySession(Protocol):
     def collecting(self) -> bool:
         """Return whether calls are being collected now."""
 
-    def start(self, model: Any, token_range: Any) -> None:
+    def start(self, model: Any, token_range: Any, rank_id: Any = None) -> None:
         """Start or resume collecting in the current step."""
 
     def stop(self) -> None:

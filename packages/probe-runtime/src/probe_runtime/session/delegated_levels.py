@@ -14,7 +14,7 @@ from attrs import define, field
 from probe_format.errors import ConfigError, Problem, UsageError
 
 from probe_runtime.config.config import Config
-from probe_runtime.config.number_ranges import parse_init_step, parse_token_range
+from probe_runtime.config.number_ranges import parse_init_step, parse_rank_id, parse_token_range
 from probe_runtime.select.filters import RankFilter, StepFilter
 
 
@@ -109,11 +109,12 @@ class SavingSession:
         """Return False: values are saved one by one."""
         return False
 
-    def start(self, model: Any, token_range: Any) -> None:
+    def start(self, model: Any, token_range: Any, rank_id: Any = None) -> None:
         """Check the arguments only. Raises UsageError when they are wrong, and after close()."""
         if self.closed:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to save more.")
         parse_token_range(token_range)
+        parse_rank_id(rank_id)
 
     def stop(self) -> None:
         """Do nothing: stop() has no effect at this level."""
@@ -159,6 +160,7 @@ class KernelSession:
     closed: bool = False
     step_number: int = 0
     _running: bool = field(default=False, init=False)
+    _rank_id: int | None = field(default=None, init=False)
 
     @property
     def patches(self) -> _NoFunctions:
@@ -170,12 +172,14 @@ class KernelSession:
         """Return whether it is between start() and stop(), on a wanted step and rank."""
         return self._running
 
-    def start(self, model: Any, token_range: Any) -> None:
+    def start(self, model: Any, token_range: Any, rank_id: Any = None) -> None:
         """Dump from now on, if this step and rank are wanted. Raises UsageError when the session is closed."""
         if self.closed:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to dump more steps.")
         parse_token_range(token_range)
-        if self._running or not RankFilter(self.config)(self.rank()):
+        self._rank_id = parse_rank_id(rank_id, self._rank_id)
+        rank = self.rank() if self._rank_id is None else self._rank_id
+        if self._running or not RankFilter(self.config)(rank):
             return
         # MindSpore reads its settings once, when step 0 compiles: they must be there also where only step 5 is dumped.
         self.kernels.prepare(self.step_number)

@@ -76,7 +76,7 @@ def check_rank(config: Config, world_size: int | None, launcher: str = TORCH_LAU
             )
         return (
             f"{ranks}: this run has no process group and counts as rank 0, so nothing will be dumped. "
-            f"Leave `rank` out, or start with {launcher} if there are to be several processes."
+            f"Leave `rank` out, give start() a rank_id, or start with {launcher} if there are to be several processes."
         )
     beyond = [r for r in config.rank if r >= world_size]
     if not beyond:

@@ -16,7 +16,7 @@ from probe_format.layout import holds_data
 from probe_format.write import Claim, clear, explain, reason, remains
 
 from probe_runtime.config.config import Config
-from probe_runtime.config.number_ranges import parse_init_step, parse_token_range
+from probe_runtime.config.number_ranges import parse_init_step, parse_rank_id, parse_token_range
 from probe_runtime.notice import log, notice
 from probe_runtime.select.filters import RankFilter, StepFilter
 
@@ -50,6 +50,7 @@ class Session:
     run: RunningStep | None = None
     _steps: StepFilter = field(init=False)
     _ranks: RankFilter = field(init=False)
+    _rank_id: int | None = None
     _named: tuple[Any, str] | None = None
     _warned: set[str] = field(factory=set)
     _skip_step: int | None = None
@@ -69,12 +70,13 @@ class Session:
 
     # -- the user's calls -----------------------------------------------------------------------------
 
-    def start(self, model: Any, token_range: Any) -> None:
+    def start(self, model: Any, token_range: Any, rank_id: Any = None) -> None:
         """Start or resume collecting in the current step, if this step and rank are wanted.
 
         model: needed at L0 and mix; without it, that of the debugger is taken, or else that of the newest start()
             that had one and still has it.
         token_range: the calls of the model to collect, [first, last], both included, from 0; None for all.
+        rank_id: the rank of this process from here on; None for what the framework says, or was given before.
 
         Raises UsageError when an argument is wrong, and after close().
         """
@@ -86,11 +88,12 @@ class Session:
         self.framework.models(model)
         tokens = parse_token_range(token_range)
         self._check_model(model, tokens)
+        self._rank_id = parse_rank_id(rank_id, self._rank_id)
         if given is not None:
             self._last_model.note(given)
         if not self._steps(self.step_number) or self._skip_step == self.step_number:
             return
-        if not self._ranks(self.framework.rank()):
+        if not self._ranks(self._rank()):
             return
         if self.run is not None and self.run.running:
             self._warn_once(
@@ -214,7 +217,7 @@ class Session:
     # -- inside ---------------------------------------------------------------------------------------
 
     def _begin(self, model: Any) -> RunningStep | None:
-        rank = self.framework.rank()
+        rank = self._rank()
         base, open_step = self.framework.target_for(self.config.dump_path, model)
         try:
             directory = self._claim.take(base, self.step_number, rank)
@@ -254,9 +257,10 @@ class Session:
         return self.run is not None and bool(self.run.table.entries)
 
     def _wanted(self) -> bool:
-        return (
-            self._steps(self.step_number) and self._ranks(self.framework.rank()) and self._skip_step is None
-        )
+        return self._steps(self.step_number) and self._ranks(self._rank()) and self._skip_step is None
+
+    def _rank(self) -> int | None:
+        return self.framework.rank() if self._rank_id is None else self._rank_id
 
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:
