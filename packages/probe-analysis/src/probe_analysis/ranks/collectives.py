@@ -28,9 +28,12 @@ _RESULTS = {
 _OTHERS = frozenset((
     "reduce", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single", "_reduce_scatter_base", "gather",
     "scatter", "all_to_all", "all_to_all_single", "barrier", "monitored_barrier", "gather_into_tensor",
-    "scatter_tensor",
+    "gather_single", "scatter_tensor",
 ))  # fmt: skip
-_UNEVEN = frozenset(("all_to_all", "all_to_all_single", "gather", "scatter", "barrier", "monitored_barrier"))
+_UNEVEN = frozenset((
+    "all_to_all", "all_to_all_single", "gather", "gather_single", "gather_into_tensor", "scatter", "barrier",
+    "monitored_barrier",
+))  # fmt: skip
 PIPES = frozenset(["send", "recv", "isend", "irecv", "batch_isend_irecv"])
 _PREFIXES = ("Distributed.", "MintDistributed.")
 

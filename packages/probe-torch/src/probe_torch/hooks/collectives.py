@@ -12,6 +12,8 @@ _RECEIVES = {
     "recv": (0, "tensor"),
     "irecv": (0, "tensor"),
     "gather": (1, "gather_list"),
+    "gather_single": (1, "gather_tensor"),
+    "gather_into_tensor": (1, "gather_tensor"),
     "scatter": (0, "tensor"),
     "reduce_scatter": (0, "output"),
     "_reduce_scatter_base": (0, "output"),

@@ -30,7 +30,7 @@ _WRITING = (
     *("allreduce", "allreduce_coalesced", "broadcast", "reduce", "recv", "recv_anysource"),
     *("allgather", "_allgather_base", "allgather_coalesced", "allgather_into_tensor_coalesced"),
     *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"),
-    *("alltoall", "alltoall_base", "gather", "scatter"),
+    *("alltoall", "alltoall_base", "gather", "gather_single", "scatter"),
     *("all_gather_single", "all_gather_single_coalesced", "all_to_all_single"),
     *("reduce_scatter_single", "reduce_scatter_single_coalesced"),
 )
