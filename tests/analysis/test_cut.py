@@ -115,8 +115,38 @@ def test_where_nobody_stopped_before_others_nothing_is_said(tmp_path):
     assert probe_analysis.ranks(tmp_path).stopped is None
 
 
-def begun(folder, seed, calls, ended=False):
-    """A rank that made so many collective calls, and did not end the step."""
+@pytest.mark.parametrize("calls", [(2, 0, 1, 0), (1, 3, 0, 0), (0, 0, 0, 1)])
+def test_what_killed_ranks_did_not_get_to_is_no_disagreement(tmp_path, calls):
+    for rank, count in enumerate(calls):
+        begun(tmp_path / "step0" / f"rank{rank}", 0, count)
+    found = probe_analysis.ranks(tmp_path)
+    assert found.stopped.ranks == tuple(rank for rank, count in enumerate(calls) if not count)
+    assert found.first is None, found.first.sentence
+
+
+def test_the_others_are_said_to_go_on_only_where_they_did(tmp_path):
+    """Rank 1 is killed after its last call."""
+    for rank in range(3):
+        begun(tmp_path / "step0" / f"rank{rank}", 0, 2, ended=rank != 1)
+    assert probe_analysis.ranks(tmp_path).stopped.sentence == (
+        "rank 1 stopped first in step0, after Distributed.all_reduce.1.forward; ranks 0, 2 ended the step."
+    )
+
+
+def test_a_rank_that_an_error_ended_stopped_before_those_that_were_killed_for_it(tmp_path):
+    """Its files are whole: they are written as the process exits."""
+    for rank, calls in enumerate((4, 5, 3, 4)):
+        begun(
+            tmp_path / "step0" / f"rank{rank}", 0, calls, ended=rank == 2, error="boom" if rank == 2 else None
+        )
+    found = probe_analysis.ranks(tmp_path)
+    assert found.stopped.ranks == (2,)
+    assert found.stopped.call.name == "Distributed.all_reduce.1.forward"
+    assert found.first is None, found.first.sentence
+
+
+def begun(folder, seed, calls, ended=False, error=None):
+    """A rank that made so many collective calls, the last of which may end in an error."""
     writer = RankWriter(
         folder, {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
     )
@@ -125,5 +155,7 @@ def begun(folder, seed, calls, ended=False):
         tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [1], **numbers}
         name = f"Distributed.all_reduce.{n}.forward"
         writer.append(events.enter(name, None, arguments=encode([tensor]), keywords=b"{}"))
-        writer.append(events.exit(name, output=encode([tensor])))
+        failed = error is not None and n == calls - 1
+        output = {"raised": f"RuntimeError: {error}"} if failed else {"output": encode([tensor])}
+        writer.append(events.exit(name, **output))
     writer.finish(final=ended)

@@ -231,16 +231,21 @@ def test_a_name_that_a_link_took_is_made_anew(tmp_path, victim):
     assert not any(path.is_symlink() for path in run.rank.rglob("*"))
 
 
-def test_what_the_user_closed_is_opened_again_and_his_own_files_stay_his(tmp_path):
-    """`os.closerange`, as daemons do; the numbers then go to the user's files."""
+@pytest.mark.parametrize("limit", [1024, 64])
+@pytest.mark.parametrize("folders", [0, 20])
+def test_what_the_user_closed_is_opened_again_and_his_own_files_stay_his(tmp_path, limit, folders):
+    """`os.closerange`, as daemons do; the numbers, and with few of them all of ours, then go to the user's files."""
     script = f"""
-import os, sys
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from test_links import Run
 run = Run(Path("dump"))
 os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-own = [open(f"own{{i}}", "w+") for i in range(20)]
+own = [open(f"own{{i}}", "w+") for i in range(40 - {folders})]
+os.mkdir("theirs")
+held = [os.open("theirs", os.O_RDONLY) for i in range({folders})]
 run.save("after.pt")
 for file in own:
     file.write("theirs")
@@ -249,9 +254,10 @@ run.end()
 for file in own:
     file.seek(0)
     assert file.read() == "theirs", file.name
+assert os.listdir("theirs") == []
 """
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
-    assert all((tmp_path / f"own{i}").read_text() == "theirs" for i in range(20))
+    assert all((tmp_path / f"own{i}").read_text() == "theirs" for i in range(40 - folders))
     (rank,) = open_dump(tmp_path / "dump").ranks
     assert rank.report.state == "complete" and len(rank.report.faults) == 3
     assert len(list((rank.path / "dump_tensor_data").iterdir())) == 3

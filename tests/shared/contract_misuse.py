@@ -130,6 +130,9 @@ def test_a_closed_debugger(framework: Framework, tmp_path: Path) -> None:
         pass
     with pytest.raises(UsageError, match="closed"):
         debugger.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        debugger.stop()  # of "without start()" nothing is said
     with pytest.raises(UsageError, match=r"The PrecisionDebugger of this process is closed\. Make another"):
         framework.debugger.stop()
 

@@ -21,7 +21,7 @@ from probe_runtime.session.step import DumpingStep
 #: What Probe says of its first four steps; of the fifth nothing.
 SAID = (
     "start() was called twice", "save() saves at level debug", "step() was called before stop()",
-    "'nosuch' matched nothing", "faults of its own while recording", "step1 is a file, not a directory",
+    "'nosuch' matched nothing", "faults while recording", "step1 is a file, not a directory",
     "stopped collecting this step", "ended in stop(): it is a fault of its own",
 )  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""Make the helpers beside the tests importable, and those that damage dumps."""
+"""Make the helpers beside the tests importable, those that damage dumps, and those that make files of kernels."""
 
 from importable import make_importable
 
-make_importable(__file__, "analysis")
+make_importable(__file__, "analysis", "kernel")

@@ -1,5 +1,6 @@
 """Writes corpus/probe but for its v1_*. Run by hand when the format changes: python make_probe_cases.py"""
 
+import resource
 import shutil
 from functools import partial
 from pathlib import Path
@@ -131,6 +132,17 @@ def late(folder, *, filled):
         yield events.fill([(2, name), (3, b',"md5":"00000000"'), (4, b"")])
 
 
+def full(folder):
+    """The events of a process whose disk is full after two calls."""
+    happens = happened(folder)
+    yield from (next(happens) for _ in range(5))
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, ((folder / "records.journal").stat().st_size, resource.RLIM_INFINITY)
+    )
+    why = f"[Errno 28] No space left on device: '/home/user/dump/step0/rank/{FILES}/x.pt'"
+    yield events.fault("recording", f"it ended early: {why}")
+
+
 def case(name, happening=happened, header=HEADER, *, end=None, cut=0):
     """The folder of a rank. end: the step ends (True), is stopped (False), or the process dies (None).
 
@@ -140,7 +152,7 @@ def case(name, happening=happened, header=HEADER, *, end=None, cut=0):
     shutil.rmtree(HERE / name, ignore_errors=True)
     writer = RankWriter(folder, header)
     (folder / FILES).mkdir(exist_ok=True)
-    all_of_it = list(happening(folder))
+    all_of_it = list(happening(folder)) if happening is not full else full(folder)
     if end is not None and happening is happened:
         all_of_it += [events.exit(LAST, output=b"[null]"), events.exit(HEAD, output=b"[null]")]
     for content, values in all_of_it:
@@ -150,6 +162,7 @@ def case(name, happening=happened, header=HEADER, *, end=None, cut=0):
     if end is not None:
         writer.finish(final=end)
     writer.close()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     if cut:
         journal = folder / "records.journal"
         journal.write_bytes(journal.read_bytes()[:-cut])
@@ -196,3 +209,4 @@ if __name__ == "__main__":
     recover(case("recovered_lost", lost))
     for filled in (True, False):
         case(f"torn_holes_{'filled' if filled else 'empty'}", partial(late, filled=filled))
+    case("torn_full", full)

@@ -13,7 +13,7 @@ from probe_format.journal.reading import read_journal
 
 #: Every function with all of its arguments, and the event that it makes.
 CALLS = {
-    "head": (events.head({"task": "x"}), {"k": "head", "header": {"task": "x"}}, []),
+    "head": (events.head({"task": "x"}, 2), {"k": "head", "header": {"task": "x"}, "room": "  "}, []),
     "frames": (events.frames(3, ("a", "b")), {"k": "frames", "i": 3, "f": ["a", "b"]}, []),
     "enter": (
         events.enter(

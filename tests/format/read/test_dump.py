@@ -123,8 +123,9 @@ def test_what_is_no_dump_says_where_dumps_are(tmp_path):
     with pytest.raises(FormatError, match="holds nothing: the run ended before"):
         probe_format.open(tmp_path / "empty")
     (tmp_path / "empty" / "step0" / "rank0" / "dump_tensor_data").mkdir()
-    (rank,) = probe_format.open(tmp_path / "empty").ranks
-    assert rank.is_empty and not list(rank.records)
+    for path in ("empty", "empty/step0", "empty/step0/rank0"):
+        (rank,) = probe_format.open(tmp_path / path).ranks
+        assert rank.is_empty and not list(rank.records) and (rank.step, rank.number) == (0, 0)
     (rank.path / "stack.json").write_text("{}")
     (rank,) = probe_format.open(tmp_path / "empty").ranks
     with pytest.raises(FormatError, match=r"neither a dump\.json nor a debug\.json"):

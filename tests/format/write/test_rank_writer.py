@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import resource
 import threading
 import zlib
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from probe_format import open as open_dump
 from probe_format.journal import Fold, JournalWriter, events, folded, read_journal
 from probe_format.journal.version1 import Upgrade
-from probe_format.write import Count, Documents
+from probe_format.write import Count, Documents, recover
 from probe_format.write.documents import FORMAT_VERSION, documents_bytes, write_documents
 from probe_format.write.rank_writer import RankWriter
 from streams import streams
@@ -401,3 +402,28 @@ def test_a_late_directory_is_there_for_a_file_that_comes_before_its_record(tmp_p
     kinds = [head["k"] for head, _ in read_journal(writer.directory / "records.journal").events]
     assert kinds == ["head"]
     writer.close()
+
+
+@pytest.mark.parametrize("left", [0, 8, 50, 120, 500])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_full_disk_is_told_however_little_it_still_takes(tmp_path, left, late):
+    writer = RankWriter(tmp_path / "step0" / "rank", HEADER, late=late)
+    value = json.dumps([TENSOR]).encode()
+    writer.append(events.enter("Torch.sin.0.forward", None, arguments=value, keywords=b"{}"))
+    size = (writer.directory / "records.journal").stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + left, hard))
+    try:
+        writer.break_off("[Errno 28] No space left on device: '/there/步'")
+        writer.append(events.exit("Torch.sin.0.forward", output=value))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    writer.close()
+    told = [
+        {"where": "recording", "message": "it ended early: [Errno 28] No space left on device: '/there/步'"}
+    ]
+    for _ in range(2):
+        (rank,) = open_dump(tmp_path).ranks
+        assert [{key: fault[key] for key in ("where", "message")} for fault in rank.faults] == told
+        assert rank.records.names == ("Torch.sin.0.forward",) and rank.header == HEADER
+        assert [each.outcome for each in recover(tmp_path)] == ["whole"]

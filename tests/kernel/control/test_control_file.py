@@ -173,6 +173,7 @@ def test_what_mindspore_refuses_to_be_without(key: str, tmp_path: Path) -> None:
         ({"iteration": "3-1"}, "iteration", 'Write "1-3"'),
         ({"iteration": None}, "iteration", "is null"),
         ({"support_device": 0.5}, "support_device", "not a list of numbers"),
+        ({"support_device": 0}, "support_device", "not a list of numbers"),
         ({"path": "rel"}, "path", "not absolute"),
         ({"path": 3}, "path", "not text"),
         ({"saved_data": "statistics"}, "saved_data", "'statistic'"),

@@ -37,8 +37,7 @@ class Descriptor:
     the lowest number that is free, so ours is a high one, which no file of the run's gets before it has opened that
     many; and `fd` looks each time whether the number still means what was opened.
 
-    number: the number as it was last, for a system call that is made too often to look each time whether it still is
-        ours: that call fails (EBADF) once somebody has closed it, and is made again with `fd`.
+    number: the number as it was last, for a call that is made too often to look in this way whether it still is ours.
     closed: whether `close` was called.
     """
 
@@ -129,13 +128,10 @@ class Folder(Descriptor):
     def new_file(self, name: str) -> int:
         """Make a file that is not there yet, and return its descriptor. Raises OSError (FileExistsError)."""
         try:
-            return os.open(name, _NEW, FILE_MODE, dir_fd=self.number)
-        except OSError as error:
-            if error.errno not in (errno.EBADF, errno.ENOTDIR):
-                error.filename = str(self.path / name)
-                raise
-        with naming(self.path / name):
             return os.open(name, _NEW, FILE_MODE, dir_fd=self.fd)
+        except OSError as error:
+            error.filename = str(self.path / name)
+            raise
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there. Raises OSError when it cannot."""

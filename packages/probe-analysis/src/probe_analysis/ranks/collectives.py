@@ -99,11 +99,11 @@ Group = tuple[int, ...]
 
 
 def _match(group: Group, made: Mapping[int, Made], together: list[Row], missing: list[Missing]) -> None:
-    """Put the calls of one group together: each rank's with those of the sequence that most ranks have."""
+    """Put the calls of one group together: each rank's with those of the sequence that most ranks have, or begin."""
     keys = {rank: tuple(key for key, _ in calls) for rank, calls in made.items()}
-    common, _ = Counter(keys.values()).most_common(1)[0]
-    if len(set(keys.values())) == len(keys) > 1:  # no two ranks have the same: the longest is the whole one
-        common = max(keys.values(), key=len)
+    counts = Counter(keys.values())
+    begun = {each: sum(n for key, n in counts.items() if each[: len(key)] == key) for each in counts}
+    common = max(counts, key=lambda each: (begun[each], len(each)))
     first = next(rank for rank in group if keys[rank] == common)
     rows: list[dict[int, Call]] = [{first: call} for _, call in made[first]]
     for rank in group:

@@ -68,6 +68,7 @@ class CompactRun(Run):
     calls: every record as a call, in the order of completion. They may be another rank's, which has made the same: what
         this rank's records hold is read from here.
     lost: what they lack because it is lost.
+    was_cut: whether the end of the step is not there: the process was killed, an error ended it, or it runs on.
     _forms: of each record.
     _begin: where its floats begin among ``_floats``.
     _others: order -> its numbers that are no floats (of whole numbers, flags and checksums).
@@ -75,6 +76,7 @@ class CompactRun(Run):
 
     calls: tuple[Call, ...]
     lost: Lost
+    was_cut: bool
     _forms: list[Form] = field(factory=list)
     _begin: array[int] = field(factory=lambda: array("Q"))
     _floats: array[float] = field(factory=lambda: array("d"))
@@ -84,11 +86,13 @@ class CompactRun(Run):
     def of(cls, run: Run, shared: Shared) -> CompactRun:
         """Read the records of a run, each once. Raises FormatError when a file is damaged."""
         reader = Run(run.label, evolve(run.rank))  # which holds the file, and goes
-        compact = cls(run.label, evolve(run.rank), shared.calls(reader), reader.rank.lost)
         # Not through `Rank.records`, which refers to the rank: in such a circle the file would stay for a while.
-        read = (each.record(name) for each in reader.rank.documents for name in each.records)
-        for call, record in zip(compact.calls, read, strict=True):
-            compact._add(record, reader.was_cut and ended_inside(call, record), shared)
+        names = [(each, name) for each in reader.rank.documents for name in each.records]
+        cut = reader.was_cut or any(_raised(each.record(name)) for each, name in names[-1:])
+        compact = cls(run.label, evolve(run.rank), shared.calls(reader), reader.rank.lost, cut)
+        for call, (each, name) in zip(compact.calls, names, strict=True):
+            record = each.record(name)
+            compact._add(record, cut and (ended_inside(call, record) or _raised(record)), shared)
         return compact
 
     def _add(self, record: Any, inside: bool, shared: Shared) -> None:
@@ -145,3 +149,9 @@ class CompactRun(Run):
     def ended_inside(self, call: Call) -> bool:
         """Return whether, in a run that was cut, the process ended inside of a call."""
         return self.form(call).ended_inside
+
+
+def _raised(record: Any) -> bool:
+    """Return whether an error of the run ended a call. record: the call's, as in the file."""
+    why = record.get("raised") if isinstance(record, dict) else None
+    return isinstance(why, str) and not why.startswith("Probe: ")

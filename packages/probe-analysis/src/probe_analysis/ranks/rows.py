@@ -94,6 +94,9 @@ def stop_of(step: str, rows: Sequence[Row], runs: Mapping[int, Run]) -> Stop | N
         return None
     call = next(reversed(completed[ranks[0]]), None)
     at = "before its first record ended" if call is None else f"after {call.name}"
-    farthest = next(reversed(completed[max(others, key=lambda rank: places[rank])]), None)
-    beyond = f"; {ranks_text(others)} went on to {farthest.name}" if farthest is not None else ""
+    ahead = max(others, key=lambda rank: places[rank])
+    farthest, beyond = next(reversed(completed[ahead]), call), "" if ahead in cut else "ended the step"
+    if farthest is not None and (call is None or farthest.name != call.name):
+        beyond = f"went on to {farthest.name}"
+    beyond = beyond and f"; {ranks_text(others)} {beyond}"
     return Stop(step, ranks, call, f"{ranks_text(ranks)} stopped first in {step}, {at}{beyond}.")

@@ -35,8 +35,8 @@ def compare_step(
     rows, alone = rows_of(runs)
     cut = tuple(rank for rank, run in runs.items() if run.was_cut)
     if cut:
-        text = f"{ranks_text(cut)} did not end the step (killed, or still running): calls after that are not compared."
-        history.note("cut", label, text[0].upper() + text[1:])
+        why = "did not end the step (killed, failed, or still running): calls after that are not compared."
+        history.note("cut", label, f"{ranks_text(cut)} {why}".capitalize())
         history.stopped = history.stopped or stop_of(label, rows, runs)
     lost = [f"rank {rank}, {run.lost}" for rank, run in runs.items() if run.lost]
     if lost:
@@ -92,7 +92,9 @@ class _Step:
         """Yield the collective calls that a rank does not make, and results that ranks do not share."""
         together, missing = rounds(self.runs)
         for each in sorted(missing, key=lambda m: -len(m.present)):
-            yield self._absent(each)
+            absent = tuple(rank for rank in each.absent if not self._was_cut_before(rank, each))
+            if absent:
+                yield self._absent(evolve(each, absent=absent))
         for joint in together:
             for slot, values in results_of(joint, self.runs):
                 if len(values) > 1:
@@ -100,6 +102,14 @@ class _Step:
                     found = self._compare(next(iter(joint.values())), expected)
                     if found is not None:
                         yield found
+
+    def _was_cut_before(self, rank: int, each: Missing) -> bool:
+        """Return whether a rank did not get to a call that others make, because it was cut."""
+        run, there = self.runs[rank], self._maker(each.call, each.present).by_name
+        met = (
+            c for c in reversed(run.calls) if c.name in there and (c.kind == "api" or not run.ended_inside(c))
+        )
+        return run.was_cut and next((there[c.name].order for c in met), -1) < each.call.order
 
     def missing(self, alone: Sequence[Missing]) -> Iterator[Disagreement]:
         """Yield the calls of modules that only some of the replicas make; note other calls."""

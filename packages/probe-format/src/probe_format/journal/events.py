@@ -32,12 +32,13 @@ def opens(event: Event) -> bool:
     return event[0].get("k") not in _PREPARATIONS
 
 
-def head(header: Mapping[str, Any]) -> Event:
+def head(header: Mapping[str, Any], room: int = 0) -> Event:
     """Make the event that begins a journal, or corrects its header.
 
     header: the top-level keys of dump.json without ``data``.
+    room: for how many bytes of a fault it has room, of which the disk may have none later; 0 where it is not the first.
     """
-    return {"k": "head", "header": header}, ()
+    return {"k": "head", "header": header} | ({"room": " " * room} if room else {}), ()
 
 
 def frames(number: int, lines: Iterable[str]) -> Event:

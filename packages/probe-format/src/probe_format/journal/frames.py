@@ -7,7 +7,9 @@ Each event is one frame and one write(2), without fsync: what was written surviv
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +21,13 @@ from probe_format.checksum import crc32
 from probe_format.safe_files import FILE_MODE, Descriptor, Folder
 
 from .events import Event
+from .events import head as begun
 from .places import FRAME, Places
 
 MAGIC = b"PROBEJ2\n"
 MAX_FRAME = 1 << 30
+
+_SIZE = struct.Struct("<I")
 
 Taken = Callable[[Event, int, int], None]
 Refused = Callable[[OSError], None]
@@ -98,12 +103,12 @@ class JournalWriter:
             with self.lock:
                 if self._file.closed:
                     return
-                try:
-                    done = os.write(self._file.number, frame)
-                except OSError as e:
-                    if e.errno != errno.EBADF:
-                        raise
-                    done = os.write(self._file.fd, frame)
+                fd = self._file.number
+                try:  # each event of ours leaves the file's position at the end
+                    fd = fd if os.lseek(fd, 0, os.SEEK_CUR) == self.end else self._file.fd
+                except OSError:  # somebody has closed it
+                    fd = self._file.fd
+                done = os.write(fd, frame)
                 if done != size + FRAME.size:
                     self._complete(frame, done)
                 at = self.end
@@ -112,9 +117,35 @@ class JournalWriter:
                     count.n += 1
                 self._taken(event, at, size)
         except OSError as e:
+            if head["k"] == "fault" and self._in_room(event):
+                return
             if self.refused is None:
                 raise
             self.refused(e)
+
+    def _in_room(self, event: Event) -> bool:
+        """Write a fault over the blanks that the first event has for it; return False where that cannot be done."""
+        at = len(MAGIC)
+        try:
+            with self.lock:
+                fd = self._file.fd
+                (size,) = _SIZE.unpack(os.pread(fd, _SIZE.size, at))
+                head = jsonio.loads(os.pread(fd, size, at + FRAME.size))
+                text, told = jsonio.dumps(begun(head["header"])[0]), jsonio.dumps(event[0])
+                left = size - len(text) - FRAME.size
+                if "room" not in head or len(told) > left:
+                    return False
+                fcntl.fcntl(
+                    fd, fcntl.F_SETFL, os.O_RDWR
+                )  # what is open for appending is written at its end alone
+                try:
+                    os.pwrite(fd, _framed(text) + _framed(told.ljust(left)), at)
+                finally:
+                    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)
+                self._taken(event, at, left)
+            return True
+        except (OSError, ValueError, LookupError, struct.error):  # there is another one's journal, or none
+            return False
 
     def _complete(self, data: bytes, done: int) -> None:
         """Write the rest after a short write (full disk, limit reached), or take back what was written of it."""
@@ -143,3 +174,7 @@ class JournalWriter:
     def close(self) -> None:
         """Close the file; more calls do nothing."""
         self._file.close()
+
+
+def _framed(payload: bytes) -> bytes:
+    return FRAME.pack(len(payload), crc32(payload)) + payload

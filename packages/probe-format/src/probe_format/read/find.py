@@ -84,18 +84,20 @@ def _check_inside(path: Path, root: str) -> None:
 
 
 def _below(path: Path) -> Iterator[RankFolder]:
-    if layout.is_dump_dir(path) or (path / layout.REPORT).is_file():
+    is_rank = layout.STEP_DIR.fullmatch(path.parent.name) and _is_rank(path)
+    if is_rank or layout.is_dump_dir(path) or (path / layout.REPORT).is_file():
         yield _alone(path)
         return
     for step in layout.find_steps(path):
         yield from sorted(
-            (
-                _alone(child)
-                for child in step.path.iterdir()
-                if layout.RANK_DIR.fullmatch(child.name) and child.is_dir() and any(child.iterdir())
-            ),
+            map(_alone, filter(_is_rank, step.path.iterdir())),
             key=lambda folder: (-1 if folder.rank is None else folder.rank, folder.path.name),
         )
+
+
+def _is_rank(path: Path) -> bool:
+    """Return whether a folder in one of a step is a rank's, whatever the run came to write in it."""
+    return bool(layout.RANK_DIR.fullmatch(path.name)) and path.is_dir() and any(path.iterdir())
 
 
 def _alone(path: Path, file: Path | None = None) -> RankFolder:

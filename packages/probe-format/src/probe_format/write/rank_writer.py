@@ -18,6 +18,9 @@ from probe_format.safe_files import Folder
 
 from .documents import now, write_pages
 
+#: Bytes of a fault, among them an error's text and a path, that a full disk still takes.
+_ROOM = 1024
+
 
 class Append(Protocol):
     """Write one event; when this returns, it survives the death of the process.
@@ -68,7 +71,7 @@ class RankWriter:
             self.append = self._append_late
         else:
             self._open()
-        self.append(events.head(self.header))
+        self.append(events.head(self.header, _ROOM))
 
     def _append_late(self, event: events.Event, count: Count | None = None) -> None:
         """Keep an event until there is a journal; open it when the event is more than a preparation."""
@@ -117,7 +120,7 @@ class RankWriter:
             self._journal.refused = refused
 
     def break_off(self, why: str) -> None:
-        """Write no more events in this process; the last one says why, where there is room for one more."""
+        """Write no more events in this process; the last one says why."""
         self.hand_to(None)
         with contextlib.suppress(OSError):
             self.append(events.fault("recording", f"it ended early: {why}"))

@@ -27,6 +27,7 @@ _TYPES: dict[str, tuple[type, str, str]] = {
     "iteration": (str, "not text", 'Write e.g. "0|5-8" or "all".'),
     "kernels": (list, "not a list", 'Write e.g. ["Default/conv1-Conv2d/Conv2D-op12"].'),
     "statistic_category": (list, "not a list", 'Write e.g. ["max", "min"].'),
+    "support_device": (list, "not a list of numbers", "Write e.g. [0, 1]."),
     "input_output": (int, "not a choice", "Write 0 for both, 1 for inputs, 2 for outputs."),
     "dump_mode": (int, "not a mode", "Write 0 for all kernels, 1 for those in kernels, 2 for set_dump."),
 }

@@ -82,12 +82,12 @@ def _link_or_copy(source: str, target: str, folder: Folder) -> bool:
 
     Returns False where ``source`` is gone.
     """
-    at = folder.number
+    at = folder.fd
     try:
         os.link(source, target, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
         return True
-    except OSError:  # somebody has closed the folder, the name is taken, or there are no links here
-        at = folder.fd
+    except OSError:  # the name is taken, or there are no links here
+        pass
     try:
         folder.remove(target)
         os.link(source, target, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)

@@ -117,7 +117,7 @@ class Session:
         Raises an error of the run that only Probe has met.
         """
         if self.run is None or not self.run.running:
-            if self._wanted():
+            if self._wanted() and not self.closed:
                 self._warn_once("stop() was called without start(); it has no effect.")
             return
         run = self.run

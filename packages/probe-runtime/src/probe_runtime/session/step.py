@@ -267,6 +267,6 @@ class DumpingStep:
         faults = sum(f["count"] for f in report.get("faults", ()))
         if faults:
             notice(
-                f"Probe met {faults} faults of its own while recording; the run was not disturbed. "
+                f"Probe met {faults} faults while recording; the run was not disturbed. "
                 f"See {self.directory / 'dump_error_info.log'}."
             )
