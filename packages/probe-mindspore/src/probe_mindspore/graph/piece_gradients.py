@@ -96,6 +96,8 @@ def compiled(called: Called, out: Any, parameters: Sequence[Any]) -> tuple[Any, 
     finally:
         autograd.enable_grad(before)
         kind.grad_jit, kind.clear_res = run, clear
+        if hasattr(kind, "set_jit_compile_status"):  # MindSpore 2.7 says so itself only where the piece compiles
+            kind.set_jit_compile_status(API._pynative_executor, False, called.key)
     raise RuntimeError("MindSpore did not run what it compiled")
 
 
