@@ -163,7 +163,7 @@ def uncompilable(t):
 def test_a_piece_whose_gradients_do_not_compile_leaves_those_of_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a jitted function fails to compile MindSpore drops all that PyNative has recorded, and 2.7 records no more."""
+    """MindSpore drops what PyNative has recorded where a jitted function fails to compile; 2.7 records no more."""
     net = build(Plain)
 
     @ms.jit

@@ -18,10 +18,11 @@ from attrs import define, field
 from mindspore import Tensor
 
 from probe_mindspore.hooks import autograd
+from probe_mindspore.patching.compile_hook import API
 from probe_mindspore.tensors.tensor_view import TensorView, view_of
 
 from .host_callback import deliver
-from .replay_plan import PlannedMessage, ReplayPlan, Source, replay_plan
+from .replay_plan import PlannedMessage, ReplayPlan, Source, UncopiedError, replay_plan
 from .replay_process import PATIENCE, Evaluation, ReplayError, replay_process
 from .routes import route
 from .search import SearchResult
@@ -29,6 +30,14 @@ from .search import SearchResult
 _DRAWS = 16  # how many runs of random kernels are looked through for the one that the run is at
 _DRAWING = 10.0  # seconds after which none of these begins
 _numbers = itertools.count()
+#: Whether another graph with branches may run while PyNative records a jitted one. On 2.7, which has not this function
+#: and one state for all pieces, a later run of the user's failed once ("The pointer[actor] is null").
+_BESIDE = hasattr(API._PyNativeExecutor, "set_jit_compile_phase")
+#: Why a jitted piece with branches has no records there.
+UNSHADOWED = (
+    "PyNative takes the gradients of this jitted piece, and which way it goes is decided when it runs: no copy runs "
+    "beside such a piece on MindSpore 2.7"
+)
 _NOTHING: Mapping[str, TensorView] = MappingProxyType({})
 
 
@@ -108,6 +117,8 @@ class CopiedGraph:
         own = {name: before.get(name, parameters[name]) for name in plan.parameters}
         arguments = [t for t in flat(inputs) if isinstance(t, Tensor | TensorView)]
         if not plan.is_straight:
+            if not _BESIDE and autograd.recording():
+                raise UncopiedError(UNSHADOWED)
             return own, self._shadowed(arguments, inputs, own)
         given = {"arguments": arguments, "parameters": own, "written": plan.written}
         return own, replay_process.begin(self.number, plan.model, given)

@@ -96,7 +96,7 @@ def compiled(called: Called, out: Any, parameters: Sequence[Any]) -> tuple[Any, 
     finally:
         autograd.enable_grad(before)
         kind.grad_jit, kind.clear_res = run, clear
-        if hasattr(kind, "set_jit_compile_status"):  # MindSpore 2.7 says so itself only where the piece compiles
+        if hasattr(kind, "set_jit_compile_status"):  # 2.7: else a piece that fails is for ever being compiled
             kind.set_jit_compile_status(API._pynative_executor, False, called.key)
     raise RuntimeError("MindSpore did not run what it compiled")
 

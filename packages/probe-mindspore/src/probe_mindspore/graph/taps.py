@@ -205,19 +205,13 @@ class GraphTaps:
             if isinstance(error, UntappableError)
             else f"its copy failed ({type(error).__name__}: {error})"
         )
-        told = self._always if isinstance(error, UncopiedError) else False
+        told = self._always and isinstance(error, UncopiedError)
         text = f"{why}; " + (_RISKED if told else "it ran as it is, without records")
-        what = (
-            "gradients inside"
-            if isinstance(error, UndifferentiatedError)
-            else "bits of"
-            if told
-            else "inside"
-        )
-        self._unseen(f"{what} the graph of {graph.name}", text)
-        if isinstance(error, UndifferentiatedError):
-            for entry in filter(None, map(self.table.entries.get, graph.found.met)):
-                self._unseen(f"gradients of {entry.base}", text)
+        lost = "gradients " if isinstance(error, UndifferentiatedError) else ""
+        self._unseen(f"{'bits of' if told else lost + 'inside'} the graph of {graph.name}", text)
+        for entry in () if told else filter(None, map(self.table.entries.get, graph.found.met)):
+            entry.called = True
+            self._unseen(f"{lost}of {entry.base}" if lost else entry.base, text)
         self._warnings.setdefault(f"Probe: the graph of {graph.name}: {text}", False)
         return told
 
