@@ -19,7 +19,7 @@ from graph_siblings import ALL, SAMPLE  # noqa: E402
 from graphing import dumped  # noqa: E402
 from mindspore import nn, ops  # noqa: E402
 from mindspore_dumping import opened, records, report  # noqa: E402
-from probe_mindspore.graph import copied_graph, piece_gradients  # noqa: E402
+from probe_mindspore.graph import copied_graph, piece_gradients, save  # noqa: E402
 from probe_mindspore.graph.replay_process import ReplayProcess  # noqa: E402
 from probe_mindspore.hooks.autograd import GRAPH  # noqa: E402
 
@@ -216,6 +216,26 @@ def test_what_prints_prints_once(tmp_path: Path, capfd: pytest.CaptureFixture[st
         assert run(net) == without
     ms.runtime.synchronize()
     assert capfd.readouterr().out.count("once") == 1
+    assert len(dump.data) == 5 and dump.unseen == {}
+
+
+class Saving(Plain):
+    folder = ""
+
+    def construct(self, x):
+        h = save.save_grad(self.folder, "h", self.a(x))
+        return ops.depend(self.act(h).sum(), save.save(self.folder, "x", (x, h)))
+
+
+def test_what_saves_saves_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = build(Saving)
+    net.folder = str(tmp_path / "saved")
+    with dumped(tmp_path, net) as dump:
+        run(net)
+    ms.runtime.synchronize()
+    assert len(list((tmp_path / "saved").rglob("*.npy"))) == 3
+    assert "is not saved" not in caplog.text
     assert len(dump.data) == 5 and dump.unseen == {}
 
 

@@ -186,7 +186,9 @@ class CopiedGraph:
         def send(one: PlannedMessage) -> None:
             token = 0 if one.token is None else answers[one.token]
             what = names.get(one.site)
-            if tokens is not None and what in ("enter", "leave", "parameter"):
+            if what is None:  # a save() of the user's, which the run itself does
+                answer = 0
+            elif tokens is not None and what in ("enter", "leave", "parameter"):
                 answer = tokens[len(begun)] if what == "enter" and len(begun) < len(tokens) else 0
             else:
                 arrays = [array(source, one.extra) for source in one.values]
