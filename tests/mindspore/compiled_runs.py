@@ -55,10 +55,10 @@ def changed(name: str, variant: str, path: Path, **options: Any) -> list[str]:
     return found
 
 
-def uncopied(folder: Path) -> list[str]:
+def uncopied(folder: Path, steps: int = STEPS) -> list[str]:
     """What the reports say of copies that did not give the run's bits, and of faults."""
     told = []
-    for step in range(STEPS):
+    for step in range(steps):
         found = report(folder, step)
         told += [f"{step} {name}: {entry}" for name, entry in found["graphs"].items() if entry["differs"]]
         told += [f"{step} {fault}" for fault in found["faults"]]

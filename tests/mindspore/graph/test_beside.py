@@ -20,6 +20,7 @@ from graphing import dumped  # noqa: E402
 from mindspore import nn, ops  # noqa: E402
 from mindspore_dumping import opened, records, report  # noqa: E402
 from probe_mindspore.graph import copied_graph, piece_gradients, save  # noqa: E402
+from probe_mindspore.graph.copied_graph import flat  # noqa: E402
 from probe_mindspore.graph.replay_process import ReplayProcess  # noqa: E402
 from probe_mindspore.hooks.autograd import GRAPH  # noqa: E402
 
@@ -183,6 +184,67 @@ def test_a_piece_whose_gradients_do_not_compile_leaves_those_of_the_run(
         assert run_jitted() == without
     assert "Cell.a.Dense.forward.0" in dump.data and "Cell.a.Dense.backward.0" not in dump.data
     assert any(what.startswith("gradients inside the graph of") for what in dump.unseen)
+
+
+class Nests(nn.Cell):
+    """Takes a nest and a number, and gives a nest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.act = nn.Dense(3, 3), nn.Tanh()
+
+    def construct(self, pair, n):
+        h = self.act(self.a(pair[0])) * n
+        return h, (self.a(pair[1][0]) * h, n)
+
+
+@pytest.mark.parametrize("way", ["jit", "graph"])
+def test_nests_and_numbers_go_in_and_out(way: str, tmp_path: Path) -> None:
+    def trained(call: Callable[..., Any], net: Any) -> list[bytes]:
+        def loss(x, y):
+            h, (g, times) = call(ms.mutable((x * 2.0, (y,))), n)
+            return (h * g).sum() * times
+
+        n = (
+            3 if way == "jit" else ms.mutable(3)
+        )  # with which MindSpore mixes the gradients of a jitted piece up
+
+        values = ms.value_and_grad(loss, (0, 1), net.trainable_params())(batch(), batch() * 2.0)
+        return [t.asnumpy().tobytes() for t in flat(values)]
+
+    def recorded(path: Path, call: Callable[[Any], Callable[..., Any]]) -> list[bytes]:
+        net = build(Nests)
+        with opened(path, level="L0", task="tensor") as debugger:
+            debugger.start(net)
+            seen = trained(call(net), net)
+            debugger.stop()
+            debugger.step()
+        return seen
+
+    def jitted(net: Any) -> Callable[..., Any]:
+        @ms.jit
+        def call(pair, n):
+            return net(pair, n)
+
+        return call
+
+    recorded(tmp_path / "pynative", lambda net: net)
+    net = build(Nests)
+    if way == "graph":
+        ms.set_context(mode=ms.GRAPH_MODE)
+    made = jitted if way == "jit" else lambda net: net
+    assert recorded(tmp_path / way, made) == trained(made(net), net)
+    folder = tmp_path / way / "dump"
+    folder = folder / "graph" if way == "jit" else folder
+    assert uncopied(folder, 1) == [] and otherwise(folder, tmp_path / "pynative" / "dump") == []
+
+
+def test_a_nest_is_an_argument_of_a_graph(tmp_path: Path) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = build(Nests)
+    with dumped(tmp_path, net) as dump:
+        net(ms.mutable((batch(), (batch(),))), ms.mutable(3))
+    assert dump.unseen == {} and len(dump.data) == 3
 
 
 class Saying(nn.Cell):

@@ -173,8 +173,7 @@ class CopiedCompilations:
         self.ran(graph.name, taking.found)
         kept = begun[1].kept
         own = {name: kept["parameters"][name] for name in graph.plan.written}
-        outputs = len(inputs) - len(kept["arguments"])
-        piece = PieceGradients(taking, [*inputs[:outputs], *kept["arguments"]], own, tokens, outcome)
+        piece = PieceGradients(taking, [inputs[0], *kept["arguments"]], own, tokens, outcome)
         piece.watch(out)
         self.pieces.append(piece)
 

@@ -93,13 +93,12 @@ class CopiedGraph:
     def plan(self) -> ReplayPlan:
         """Return the plan, which is made with the first run."""
         if self._plan is None:
-            raw = [
-                bytes(self.executor.get_func_graph_proto(k, "mind_ir", False))
-                for k in (self.run, self.tapped)
-            ]
             sites = {site for site, name in route().names.items() if name in self.wanted}
-            self._plan = replay_plan(raw[0], raw[1], sites)
+            self._plan = replay_plan(self._exported(self.run), lambda: self._exported(self.tapped), sites)
         return self._plan
+
+    def _exported(self, key: str) -> bytes:
+        return bytes(self.executor.get_func_graph_proto(key, "mind_ir", False))
 
     def begin(self, inputs: Sequence[Any], before: Mapping[str, TensorView] = _NOTHING) -> Any:
         """Begin to evaluate the copy on what a run is about to be given. Return what `end` takes.
@@ -115,12 +114,11 @@ class CopiedGraph:
             raise
         parameters = self.executor.get_params(self.run)
         own = {name: before.get(name, parameters[name]) for name in plan.parameters}
-        arguments = [t for t in flat(inputs) if isinstance(t, Tensor | TensorView)]
         if not plan.is_straight:
             if not _BESIDE and autograd.recording():
                 raise UncopiedError(UNSHADOWED)
-            return own, self._shadowed(arguments, inputs, own)
-        given = {"arguments": arguments, "parameters": own, "written": plan.written}
+            return own, self._shadowed(inputs, own)
+        given = {"arguments": inputs, "parameters": own, "written": plan.written}
         return own, replay_process.begin(self.number, plan.model, given)
 
     def end(self, begun: Any, out: Any, outcome: Outcome) -> list[int]:
@@ -208,9 +206,9 @@ class CopiedGraph:
         outcome.equal += not differs and whole
         outcome.differs |= dict.fromkeys(differs)
 
-    def _shadowed(self, arguments: Sequence[Any], inputs: Sequence[Any], own: Any) -> list[TensorView]:
+    def _shadowed(self, inputs: Sequence[Any], own: Any) -> list[TensorView]:
         """Run the graph with taps, and undo what it did. Return what it gave."""
-        with _kept([*own.values(), *(t for t in arguments if isinstance(t, Tensor))]):
+        with _kept([*own.values(), *(t for t in flat(inputs) if isinstance(t, Tensor))]):
             out = self.executor(tuple(inputs), self.tapped)
             found = [_copied(view) for view in _views(out)]
             autograd.wait()

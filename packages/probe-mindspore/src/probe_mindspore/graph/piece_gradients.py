@@ -6,6 +6,7 @@ piece's gradients: it is evaluated with the gradients of the piece's outputs, wh
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -90,7 +91,7 @@ def compiled(called: Called, out: Any, parameters: Sequence[Any]) -> tuple[Any, 
         )  # MindSpore clears what the run has recorded where a piece fails
         autograd.enable_grad(False)
         arguments = map(_without_hooks, called.arguments)
-        _JITTED.setdefault((called.key, taken), ms.jit(gradients))(_zeros(out), *arguments)
+        _JITTED.setdefault((called.key, taken), ms.jit(gradients))(_mutable(_zeros(out)), *arguments)
     except _CompiledError as e:
         return tuple(e.args[0])
     finally:
@@ -109,7 +110,7 @@ class PieceGradients:
     """Wait for the gradients of a piece's outputs, and evaluate its graph of gradients with them.
 
     graph: the graph of gradients.
-    inputs: what it takes: first a tensor for each output of the piece.
+    inputs: what it takes: first zeros in the shape of what the piece gave.
     own: the Parameters that the piece wrote, as they were before.
     tokens: those of the piece's calls.
     outcome: counts what the copy gives.
@@ -146,7 +147,14 @@ class PieceGradients:
     def flush(self) -> None:
         """Record what comes of the gradients that have arrived."""
         if self._arrived:
-            inputs = [self._arrived.get(i, one) for i, one in enumerate(self.inputs)]
+            numbers = itertools.count()
+
+            def arrived(one: Any) -> Any:
+                if isinstance(one, list | tuple):
+                    return tuple(map(arrived, one))
+                return self._arrived.get(next(numbers), one) if isinstance(one, Tensor) else one
+
+            inputs = [arrived(self.inputs[0]), *self.inputs[1:]]
             self._arrived = {}
             self.graph.gradients(inputs, self.own, self.tokens, self.outcome)
 
@@ -158,8 +166,14 @@ def _takes(value: Any) -> bool:
 def _without_hooks(value: Any) -> Any:
     """Return the same tensors as others: MindSpore 2.7 compiles what is hooked on one into the graph that gets it."""
     if isinstance(value, list | tuple):
-        return (list if isinstance(value, list) else tuple)(map(_without_hooks, value))
+        nest = (list if isinstance(value, list) else tuple)(map(_without_hooks, value))
+        return _mutable(nest) if getattr(value, "__ms_mutable__", False) or _takes(value) else nest
     return F.stop_gradient(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
+
+
+def _mutable(value: Any) -> Any:
+    """Return a nest that is no constant of the graph that gets it."""
+    return ms.mutable(value) if isinstance(value, list | tuple) else value
 
 
 def _zeros(value: Any) -> Any:

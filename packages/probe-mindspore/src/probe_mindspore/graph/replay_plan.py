@@ -8,7 +8,7 @@ tapped graph's nodes from values that the run does compute.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import numpy.typing as npt
@@ -92,10 +92,11 @@ class ReplayPlan:
     is_straight: bool
 
 
-def replay_plan(run: bytes, tapped: bytes, wanted: Container[int]) -> ReplayPlan:
+def replay_plan(run: bytes, tapped: Callable[[], bytes], wanted: Container[int]) -> ReplayPlan:
     """Return the plan.
 
-    run, tapped: the graphs, as MindIR.
+    run: the user's graph, as MindIR.
+    tapped: returns the one with taps; MindSpore cannot export every loop of it.
     wanted: the sites of messages whose values are recorded.
     """
     own = MindIr(run)
@@ -103,7 +104,7 @@ def replay_plan(run: bytes, tapped: bytes, wanted: Container[int]) -> ReplayPlan
         if any(own.acts(node) for part in (own.graph, *own.model.functions) for node in part.node):
             raise UncopiedError(ACTS)
         return ReplayPlan(b"", tuple(own.parameters.values()), True, (), (), False, False)
-    builder = _Builder(own, MindIr(tapped), wanted)
+    builder = _Builder(own, MindIr(tapped()), wanted)
     messages = tuple(builder.messages())
     return builder.finished(messages)
 

@@ -78,7 +78,8 @@ class ReplayProcess:
         """Begin to evaluate a graph; `end` gives the result.
 
         number: that of the graph, which is compiled once.
-        values: "arguments": tensors; "parameters": name -> tensor; "written": the names of those to give back.
+        values: "arguments": tensors, nests of them and numbers; "parameters": name -> tensor; "written": the names of
+            those to give back.
         """
         with self._lock:
             pipe, folder = self._begun()
@@ -192,11 +193,31 @@ def _setting(name: str) -> Any:
     return None
 
 
-def _portable(t: Any) -> TensorView:
-    view = view_of(t)
+def _portable(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return (list if isinstance(value, list) else tuple)(map(_portable, value))
+    if isinstance(value, dict):
+        return {key: _portable(one) for key, one in value.items()}
+    for kind in (bool, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    view = view_of(value)
     if view.data is None:
         raise ReplayError(f"a tensor of its arguments cannot be read: {view.reason}")
     return view
+
+
+def _argument(value: Any) -> Any:
+    """Return what a graph is called with: all that is no tensor is mutable, else it would be a constant."""
+    return _tensor(value) if isinstance(value, TensorView) else ms.mutable(_nest(value))
+
+
+def _nest(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_nest, value))
+    if isinstance(value, dict):
+        return {key: _nest(one) for key, one in value.items()}
+    return _tensor(value) if isinstance(value, TensorView) else value
 
 
 def _tensor(view: TensorView) -> Any:
@@ -225,7 +246,7 @@ def _evaluate(
     for name, p in parameters.items():
         if name in given:
             p.set_data(given[name])
-    out = cell(*map(_tensor, values["arguments"]))
+    out = cell(*map(_argument, values["arguments"]))
     further = [view for one in out[1:] for view in _views(one)]
     return _views(out[0]), further, {name: view_of(parameters[name]) for name in values["written"]}
 
