@@ -345,6 +345,23 @@ def _value_and_grad(model: nn.Cell, optimizer: nn.Optimizer) -> Step:
     return step
 
 
+def _jit(model: nn.Cell, optimizer: nn.Optimizer) -> Step:
+    """PyNative takes the gradients of a jitted function that calls the model."""
+
+    @ms.jit
+    def call(*batch):  # type: ignore[no-untyped-def]
+        return model(*batch)
+
+    forward = ms.value_and_grad(call, None, optimizer.parameters)
+
+    def step(batches: list[Batch]) -> Trace:
+        loss, grads = forward(*batches[0])
+        optimizer(grads)
+        return _result(loss, grads)
+
+    return step
+
+
 def _grad_operation(model: nn.Cell, optimizer: nn.Optimizer) -> Step:
     def step(batches: list[Batch]) -> Trace:
         of = ops.GradOperation(get_by_list=True, sens_param=True)(model, optimizer.parameters)
@@ -448,6 +465,7 @@ def _export(model: nn.Cell, optimizer: nn.Optimizer) -> Step:
 
 _STEPS: dict[str, Callable[[nn.Cell, nn.Optimizer], Step]] = {
     "value_and_grad": _value_and_grad,
+    "jit": _jit,
     "grad_operation": _grad_operation,
     "train_one_step": _train_one_step,
     "accumulate": _accumulate,

@@ -20,7 +20,6 @@ OF_OTHERS = {
     "_fields": "named tuples",
     "_parameters": "torch.nn.Module",
     "_post_accumulate_grad_hooks": "torch.Tensor: the user's hooks",
-    "_pynative_executor": "MindSpore: waits for its kernels, on the CPU too",
     "_replace": "named tuples",
     "_repr_html_": "IPython: how a notebook shows an object",
     "_str": "torch._tensor_str: what prints a tensor",

@@ -118,6 +118,7 @@ VALID = {
         "journal": {"bytes": 8},
         "counts": {"seen": {"calls": 1}},
         "not_seen": [{"what": "x", "why": "y"}],
+        "graphs": {"Net": {"runs": 1, "equal": 1, "differs": [], "shares": [], "copied": []}},
         "faults": [{"where": "x", "message": "y", "count": 1}],
         "unmatched": [],
         "records": 1,
@@ -155,6 +156,8 @@ LINEAR = "Module.fc.Linear.forward.0"
 @pytest.mark.parametrize(
     ("path", "to"),
     [
+        (("report", "graphs"), []),
+        (("report", "graphs", "Net"), 1),
         (("dump", "data"), []),
         (("dump", "task"), "stats"),
         (("dump", "level"), "L3"),

@@ -339,6 +339,7 @@ def configs(draw: st.DrawFn) -> Config:
         overwrite=draw(st.booleans()),
         max_faults=draw(st.integers(1, 1000)),
         share=draw(st.booleans()),
+        graph_taps=draw(st.sampled_from(["beside", "always"])),
     )
 
 

@@ -111,6 +111,10 @@ _FORMS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda x: isinstance(x, dict) and all(isinstance(why, str) for why in x.values()),
         "is not a table of reasons.",
     ),
+    "graphs": (
+        lambda x: isinstance(x, dict) and all(isinstance(found, dict) for found in x.values()),
+        "is not a table of JSON objects.",
+    ),
     "first_non_finite": (lambda x: isinstance(x, dict | None), "is neither a JSON object nor null."),
     "journal": (
         lambda x: x is None or (isinstance(x, dict) and is_count(x.get("bytes"))),

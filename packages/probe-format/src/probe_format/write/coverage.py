@@ -20,12 +20,14 @@ class Coverage:
     written: what -> how many were seen and recorded; the writer raises these together with their events.
     not_seen: parts of the run that could not be looked at, and why.
     missing: listed names that this framework does not have, and why.
+    graphs: name of a compiled graph -> what its copies gave (spec/report.md).
     """
 
     counts: dict[str, dict[str, int]] = field(factory=lambda: {kind: {} for kind in _KINDS})
     written: dict[str, Count] = field(factory=dict)
     not_seen: dict[str, str] = field(factory=dict)
     missing: dict[str, str] = field(factory=dict)
+    graphs: dict[str, dict[str, Any]] = field(factory=dict)
     _lock: threading.Lock = field(factory=threading.Lock, repr=False)
 
     def add(self, kind: str, what: str, n: int = 1) -> None:
@@ -64,6 +66,7 @@ class Coverage:
                 },
                 "not_seen": [{"what": what, "why": why} for what, why in self.not_seen.items()],
                 "missing": dict(self.missing),
+                **({"graphs": dict(self.graphs)} if self.graphs else {}),
                 "unmatched": [],  # filled in by the session, which has the selection
             }
 

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import define, evolve, field
+from attrs import define, field
 from probe_format.journal import Slot
 from probe_format.values import ValuePath
 from probe_runtime.collect import Call, Collector, Emit, Gradients, Recorder, TrackedParameter
@@ -158,9 +158,8 @@ class GraphCalls:
             if state.given:
                 what = f"gradients of the Parameters among the arguments of {state.call.key}"
                 self._collector.coverage.unseen(what, _PARAMETER)
-            if state.emit is None:  # its memory is only valid now
-                value = evolve(message.value, data=message.value.data.copy())
-                state.early.append((evolve(message, value=value), side))
+            if state.emit is None:
+                state.early.append((message, side))
                 return
             paths = state.inputs if side == "input" else state.outputs
             number = state.seen.get((side, message.place), 0)
@@ -182,7 +181,7 @@ class GraphCalls:
 
 def _travelling(found: PathTensors) -> list[ValuePath]:
     """Return the paths of the tensors that came with their elements, in order."""
-    return [path for path, t in found if isinstance(t, TensorView) and t.data is not None and t.data.size]
+    return [path for path, t in found if isinstance(t, TensorView) and t.reason != DYNAMIC and all(t.shape)]
 
 
 def _flows(outputs: PathTensors) -> bool:

@@ -1,24 +1,26 @@
-"""Compile graphs with taps, under keys of their own, so that the user's graphs stay as they are.
+"""Compile a copy with taps of each graph, under a key of its own, and evaluate it beside the runs of the user's.
 
-While this is in place, Probe adds a word to the keys under which MindSpore stores compiled graphs. So a graph that
-was compiled before is compiled once more, with taps. Afterwards the user's own graph is used again, so that a dump
-costs nothing when it is over. Internal state of a graph is not carried over: random operators (dropout) begin anew in
-each graph (measured: nn.Dropout on 2.7.0 and 2.10.0). A run with dropout has the same bits as without Probe when all
-its steps, or none, are dumped.
+While this is in place, a graph that is compiled, or was before, is compiled once more: a word of Probe's in its key
+makes it another graph to MindSpore. What the user runs is always their own graph; the one with taps says which of its
+values the taps would get (`replay_plan`).
 
-A graph that is compiled for another purpose than to run (`export`) has no taps, and neither has one that MindSpore's
-compile cache stores on disk (`compile_cache`).
+A graph that is compiled for another purpose than to run (`export`) has no copy, and no copy is stored by MindSpore's
+compile cache (`compile_cache`).
 """
 
+import importlib
+import inspect
 import sys
+import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial, wraps
 from typing import Any
 
 from attrs import define, field
-from mindspore.train.anf_ir_pb2 import ModelProto
+from mindspore import nn
+from mindspore._c_expression import GraphExecutor_
 from probe_runtime.collect import sheltered
 from probe_runtime.patching import Function, Nested, place, replaced
 
@@ -26,49 +28,58 @@ from probe_mindspore.hooks import autograd
 from probe_mindspore.patching.compile_hook import API, compilation_replaced
 
 from . import compile_cache
-from .search import BranchError, Extent, Search, SearchResult, UntappableError
+from .copied_graph import CopiedGraph, Outcome
+from .piece_gradients import BRANCHES, Called, PieceGradients, UndifferentiatedError, compiled
+from .search import Extent, Search, SearchResult, UntappableError
 
-Region = Callable[[Extent], AbstractContextManager[Any]]
+_seed = importlib.import_module("mindspore.common.seed")  # whose name there is also that of a function
+Region = Callable[[Any], AbstractContextManager[Any]]
 
-#: Why some graphs have no taps although they compile with them: they would fail when they run (2.7.0 and 2.10.0).
-_BRANCHES = (
-    "PyNative takes the gradients of this jitted piece, and which way it goes is decided when it runs: what passes on "
-    "through such branches on its way back is not to be hooked"
-)
 _PYTHON = (
     "a part of the graph is Python that MindSpore does not compile (an asnumpy(), for one), and such a graph fails "
     "when it runs with taps; it ran without"
 )
-#: Key under which MindSpore stores a graph -> what the search found; later steps use the graph again.
-_graphs: dict[str, SearchResult] = {}
-#: What was compiled -> word of its taps -> what the search found; used when it is compiled for other arguments.
-_alike: weakref.WeakKeyDictionary[Any, dict[str, SearchResult]] = weakref.WeakKeyDictionary()
+#: Key under which MindSpore stores a graph -> its copy with the taps of now.
+_graphs: dict[Any, CopiedGraph | None] = {}
+#: What was compiled -> (key, word of the taps) -> its copy; None where the compiler came to no Cell with taps.
+_alike: weakref.WeakKeyDictionary[Any, dict[Any, CopiedGraph | None]] = weakref.WeakKeyDictionary()
+#: What was compiled -> word of the taps -> what the search found; used when it is compiled for other arguments.
+_found: weakref.WeakKeyDictionary[Any, dict[str, SearchResult]] = weakref.WeakKeyDictionary()
 
 
 @define(eq=False)
-class TappedCompilations:
-    """Compile graphs with as many taps as MindSpore can compile.
+class CopiedCompilations:
+    """Compile a copy of each graph with as many taps as MindSpore can compile, and evaluate it beside the runs.
 
     word: the end of the keys of graphs with taps.
     tapped: a context in which compilation adds taps to the given extent.
     cells: the ids of the Cells to tap.
-    met: to which the compiler adds the ids of Cells whose taps it reads. A graph without any keeps the user's key.
-    ran: called before each run of a graph, with its name and what the search found when it was compiled.
+    met: to which the compiler adds the ids of Cells whose taps it reads.
+    ran: called before each run of a graph that has a copy; returns what counts its outcome.
+    fault: called with the copy and an exception that costs a run its records; returns whether to run with taps instead.
+    wanted: see `replay_plan`.
+    called: the latest call of a jitted piece.
+    pieces: what waits for gradients of jitted pieces.
     """
 
     word: str
     tapped: Region
     cells: tuple[int, ...]
     met: dict[int, None]
-    ran: Callable[[str, SearchResult], None]
-    _plain: dict[Any, Any] = field(factory=dict)
+    ran: Callable[[str, SearchResult], Outcome]
+    fault: Callable[[CopiedGraph, Exception], bool]
+    wanted: frozenset[str]
     _now: list[tuple[Any, list[SearchResult]]] = field(factory=list)
+    called: Called | None = None
+    pieces: list[PieceGradients] = field(factory=list)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Patch everything that compiles while open. Undone also when the block raises."""
+        """Patch everything that compiles and runs graphs while open. Undone also when the block raises."""
         places = [place(API._JitExecutor, "compile", _JIT), place(API._CellGraphExecutor, "compile", _CELL)]
         places.append(place(API, "_real_phase", _PHASE))
+        places.append(place(API._PyNativeExecutor, "grad_jit", _JIT_RUN))
+        places.append(place(GraphExecutor_, "__call__", _CELL_RUN))
         _in_place.append(self)
         try:
             with replaced(places), compilation_replaced(self._compile):
@@ -76,45 +87,100 @@ class TappedCompilations:
         finally:
             _in_place.remove(self)
 
-    def compile(self, what: Any, run: Callable[[], Any], keyed: AbstractContextManager[Any]) -> Any:
-        """Compile a Cell or a jitted function.
+    def compile(self, what: Any, executor: Any, run: Callable[[], Any], keyed: Region) -> Any:
+        """Compile a Cell or a jitted function as without Probe, and a copy with taps. Return the user's key.
 
         run: does so as without Probe.
-        keyed: a context in which it has a key of its own.
+        keyed: makes a context in which it has a key of its own.
         """
-        if id(what) in self._plain:
-            return run()
-        off: AbstractContextManager[Any] = nullcontext()
-        if compile_cache.is_on():  # the user's own graph too, so that it is loaded or stored as without Probe
-            self._plain[id(what)] = what
-            try:
-                run()
-            finally:
-                del self._plain[id(what)]
-            off = compile_cache.off()
+        answer = run()
+        key = answer[0] if isinstance(answer, tuple) else answer
+        graphs = _alike.setdefault(what, {})
+        if (key, self.word) not in graphs:
+            graphs[key, self.word] = None  # should this fail
+            graphs[key, self.word] = self._copied(what, executor, key, run, keyed)
+            run()  # what MindSpore notes on the Cell is the user's graph again
+        _graphs[key] = graphs[key, self.word]
+        return answer
+
+    def _copied(
+        self, what: Any, executor: Any, key: Any, run: Callable[[], Any], keyed: Region
+    ) -> CopiedGraph | None:
         results: list[SearchResult] = []
         self._now.append((what, results))
+        seeds, began = dict(_seed._KERNEL_SEED), time.monotonic()
         try:
-            with keyed, off:
+            with keyed(self.word), compile_cache.off() if compile_cache.is_on() else nullcontext():
                 answer = run()
-                key = answer[0] if isinstance(answer, tuple) else answer
-                if results and (results[-1].met or results[-1].why):
-                    _graphs[key] = results[-1]
-                if key in _graphs:
-                    self.ran(getattr(what, "__qualname__", None) or type(what).__name__, _graphs[key])
-                return answer
         finally:
             self._now.pop()
+            _seed._KERNEL_SEED.clear()
+            _seed._KERNEL_SEED.update(seeds)
+        if not results or not (results[-1].met or results[-1].why):
+            return None
+        name = getattr(what, "__qualname__", None) or type(what).__name__
+        tapped = answer[0] if isinstance(answer, tuple) else answer
+        seconds = time.monotonic() - began
+        return CopiedGraph(name, executor, key, tapped, results[-1], seconds, self.wanted)
+
+    def around(
+        self, key: Any, inputs: Sequence[Any], run: Callable[[Any], Any], called: Called | None = None
+    ) -> Any:
+        """Run a graph, and its copy beside it.
+
+        run: takes the key of the graph to run.
+        called: the call of a jitted piece that it is.
+        """
+        graph = _graphs.get(key)
+        if graph is None or self._now:
+            return run(key)
+        outcome = self.ran(graph.name, graph.found)
+        begun = None
+        if graph.found.extent.forward & graph.found.met:
+            try:
+                begun = graph.begin(inputs)
+            except Exception as e:
+                key = graph.tapped if self.fault(graph, e) else key
+        out = run(key)
+        if begun is not None:
+            try:
+                tokens = graph.end(begun, out, outcome)
+                if called is not None and autograd.recording() and graph.found.extent.gradients:
+                    self._differentiated(called, graph, out, begun, tokens, outcome)
+            except Exception as e:
+                self.fault(graph, e)
+        return out
+
+    def _differentiated(
+        self,
+        called: Called,
+        graph: CopiedGraph,
+        out: Any,
+        begun: Any,
+        tokens: Sequence[int],
+        outcome: Outcome,
+    ) -> None:
+        """Prepare to read the gradients inside a jitted piece that has run."""
+        if not graph.plan.is_straight or called.what is None:
+            raise UndifferentiatedError(BRANCHES)
+        try:
+            inputs = list(compiled(called, out, list(graph.executor.get_params(graph.run).values())))
+        except Exception as e:
+            raise UndifferentiatedError(f"MindSpore did not compile them ({type(e).__name__})") from e
+        taking = None if self.called is None else _graphs.get(self.called.key)
+        if taking is None:
+            raise UndifferentiatedError("its gradients could not be compiled")
+        self.ran(graph.name, taking.found)
+        kept = begun[1].kept
+        own = {name: kept["parameters"][name] for name in graph.plan.written}
+        piece = PieceGradients(taking, [inputs[0], *kept["arguments"]], own, tokens, outcome)
+        piece.watch(out)
+        self.pieces.append(piece)
 
     def phase(self, real: Any, phase: Any, obj: Any) -> Any:
         """Return the key under which MindSpore stores a graph. real: the user's own."""
-        known = str(real).endswith(f".{self.word}")  # a user's patch may pass on ours
-        if known or phase != obj.phase:
-            return real
-        # What has no taps was compiled under our key during the call that has not returned yet.
-        ours = f"{real}.{self.word}"
-        known = id(obj) not in self._plain or (not self._now and ours in getattr(obj, "compile_cache", ()))
-        return ours if known else real
+        ours = self._now and phase == obj.phase and not str(real).endswith(f".{self.word}")
+        return f"{real}.{self.word}" if ours else real
 
     def _compile(self, original: Function) -> Function:
         @wraps(original)
@@ -128,23 +194,31 @@ class TappedCompilations:
                     done = original(executor, *args, **kwargs)
                 if extent.forward and _runs_python(executor, *args):
                     raise UntappableError(_PYTHON)
-                if extent.gradients and autograd.recording() and _branches(executor, *args):
-                    raise BranchError(_BRANCHES)
                 return done
 
             search = Search(self.cells, with_taps, lambda: original(executor, *args, **kwargs), self.met)
-            alike = _alike.setdefault(what, {})
+            alike = _found.setdefault(what, {})
             found = alike[self.word] = search.run(alike.get(self.word))
             results.append(found)
-            if not found.met:
-                self._plain[id(what)] = what  # held, so that no other object gets its id
             return found.answer
 
         return compile
 
 
-_in_place: list[TappedCompilations] = []
+_in_place: list[CopiedCompilations] = []
 _nested = Nested()
+
+
+def _what(executor: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return (what is called, its arguments by position)."""
+    kwargs = {name: value for name, value in kwargs.items() if name != "phase"}
+    what = (
+        executor.fn if executor.obj is None else executor.obj if isinstance(executor.obj, nn.Cell) else None
+    )
+    if kwargs:
+        bound = inspect.signature(executor.fn).bind(*args, **kwargs)
+        what, args = (None, ()) if bound.kwargs else (what, bound.args)
+    return what, tuple(args)
 
 
 @contextmanager
@@ -165,8 +239,10 @@ def _jit(original: Function) -> Function:
             return original(executor, *args, **kwargs)
         with _nested.call(executor, compile):
             what = executor.obj if executor.obj is not None else executor.fn
-            keyed = _keyed(executor, _in_place[-1].word)
-            return _in_place[-1].compile(what, partial(original, executor, *args, **kwargs), keyed)
+            run, now = partial(original, executor, *args, **kwargs), _in_place[-1]
+            key = now.compile(what, executor._graph_executor, run, partial(_keyed, executor))
+            now.called = Called(key, *_what(executor, args[1:], kwargs))
+            return key
 
     return compile
 
@@ -179,7 +255,7 @@ def _cell(original: Function) -> Function:
         if not _in_place or exported or _nested.is_recorded(obj, compile):
             return run()
         with _nested.call(obj, compile):
-            return _in_place[-1].compile(obj, run, nullcontext())
+            return _in_place[-1].compile(obj, executor._graph_executor, run, nullcontext)
 
     return compile
 
@@ -193,7 +269,37 @@ def _phase(original: Function) -> Function:
     return real_phase
 
 
+def _jit_run(original: Function) -> Function:
+    @wraps(original)
+    def grad_jit(executor: Any, *inputs: Any) -> Any:
+        called = _in_place[-1].called if _in_place else None
+        if called is None:
+            return original(executor, *inputs)
+
+        def run(key: Any) -> Any:
+            if key != called.key:
+                if hasattr(executor, "set_jit_compile_phase"):
+                    executor.set_jit_compile_phase(key)
+                else:  # MindSpore 2.7
+                    executor.set_jit_compile_status(False, key)
+            return original(executor, *inputs)
+
+        return _in_place[-1].around(called.key, inputs, run, called)
+
+    return grad_jit
+
+
+def _cell_run(original: Function) -> Function:
+    @wraps(original)
+    def call(executor: Any, inputs: Any, phase: Any) -> Any:
+        run = partial(original, executor, inputs)
+        return _in_place[-1].around(phase, inputs, run) if _in_place else run(phase)
+
+    return call
+
+
 _JIT, _CELL, _PHASE = (sheltered("a compilation", make) for make in (_jit, _cell, _phase))
+_JIT_RUN, _CELL_RUN = (sheltered("a compiled graph", make) for make in (_jit_run, _cell_run))
 
 
 def _to_run() -> bool:
@@ -205,15 +311,6 @@ def _to_run() -> bool:
     while frame.f_back is not None and not str(frame.f_globals.get("__name__")).startswith("mindspore."):
         frame = frame.f_back
     return frame.f_globals is vars(API)
-
-
-def _branches(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:
-    """Return whether a graph that has just been compiled has branches or loops that are decided when it runs.
-
-    It has a switch then, or a call of another graph (the body of a loop), which has no operator name.
-    """
-    graph = ModelProto.FromString(executor.get_func_graph_proto(phase, "anf_ir", False)).graph
-    return any(node.op_type in ("", "Switch", "SwitchLayer") for node in graph.node)
 
 
 def _runs_python(executor: Any, what: Any, args: Any, kwargs: Any, phase: Any, *more: Any) -> bool:

@@ -1,6 +1,5 @@
 """Send gradients from a compiled graph to Python, by the gradient function of an identity operator."""
 
-from collections.abc import Callable
 from typing import Any
 
 from mindspore import nn
@@ -77,12 +76,11 @@ class GradientCall(nn.Cell):  # type: ignore[misc]
 
     x: a tensor whose shape is known at compile time.
     token: int32[1] from an earlier `HostCall`; it is part of the message, so the backward pass may run in any order.
-    call: makes the Cell that sends the message to the host.
     """
 
-    def __init__(self, callback: Callback, call: Callable[[Callback], Any] = HostCall) -> None:
+    def __init__(self, callback: Callback) -> None:
         super().__init__(auto_prefix=False)
-        made = call(callback)
+        made = HostCall(callback)
         self.insertion = _GradientInsertion(made)
         self.bprop_cell = _BpropCell(made)
 

@@ -1,15 +1,12 @@
-"""Choose how messages get from a compiled graph to the host: by host callbacks, or by files of the device."""
+"""Make the Cells that taps call, and hand the messages on to the one who listens now."""
 
-from collections.abc import Callable
-from functools import cache, partial
-from pathlib import Path
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
-import mindspore
 from attrs import frozen
 from probe_runtime.patching import Held
 
-from .file_messages import CallCounter, FileCall, Spool
 from .gradient_callback import GradientCall
 from .host_callback import Callback, HostCall, Message, on_fault
 
@@ -22,7 +19,7 @@ def _to(name: str) -> Callback:
         for listener in _listener[-1:]:
             answer: int | None = getattr(listener, name)(message)
             return answer
-        return None  # no listener: a graph that was compiled in an earlier step
+        return None
 
     return hand_over
 
@@ -43,54 +40,24 @@ def listen(listener: Any) -> Held:
 class Route:
     """Hold the Cells that taps call to send messages, whose ``extra`` is the id of the Cell or parameter.
 
-    key: part of the keys of graphs that are compiled with these.
     enter, leave, parameter: Cells like `HostCall`.
     of_input, of_output: Cells like `GradientCall`; ``place`` is the number of the tensor in the nest.
-    spool: collects messages sent by files; None where messages come while the graph runs.
+    names: the number of each in messages -> its name here.
     """
 
-    key: str
     enter: Any
     leave: Any
     of_input: Any
     of_output: Any
     parameter: Any
-    spool: Spool | None = None
-
-
-Call = Callable[[Callback], Any]
-
-
-def _route(key: str, enter: Call, call: Call, back: Call, spool: Spool | None = None) -> Route:
-    of_input, of_output = (GradientCall(_to(name), back) for name in ("of_input", "of_output"))
-    return Route(
-        key, enter(_to("enter")), call(_to("leave")), of_input, of_output, back(_to("parameter")), spool
-    )
+    names: Mapping[int, str]
 
 
 @cache
-def by_callbacks() -> Route:
-    """Return the route for the CPU, where the graph calls Python."""
-    return _route("", HostCall, HostCall, HostCall)
-
-
-@cache
-def by_files(folder: Path, dump: Any = None) -> Route:
-    """Return the route for a device that can only write files.
-
-    folder: where to write them.
-    dump: the operator that writes one; None for MindSpore's TensorDump.
-    """
-    call = partial(FileCall, folder, dump)
-    enter, back = partial(call, counter=CallCounter()), partial(call, late=True)
-    return _route(str(folder), enter, call, back, Spool(folder))
-
-
-def route_for(folder: Path) -> Route:
-    """Return the route for MindSpore's current device.
-
-    folder: where to write files, if the route needs any.
-    """
-    if mindspore.get_context("device_target") == "CPU":
-        return by_callbacks()
-    return by_files(folder)
+def route() -> Route:
+    """Return the route, which is one for all graphs."""
+    calls = {name: HostCall(_to(name)) for name in ("enter", "leave", "parameter")}
+    gradients = {name: GradientCall(_to(name)) for name in ("of_input", "of_output")}
+    names = {call.site: name for name, call in calls.items()}
+    names |= {call.bprop_cell.call.site: name for name, call in gradients.items()}
+    return Route(**calls, **gradients, names=names)

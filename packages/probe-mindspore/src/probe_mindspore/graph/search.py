@@ -19,13 +19,6 @@ class UntappableError(Exception):
     """Report that this graph cannot have any taps."""
 
 
-class BranchError(Exception):
-    """Report that this graph cannot have gradient taps.
-
-    PyNative differentiates it, and it has branches that are decided when it runs.
-    """
-
-
 @frozen
 class Extent:
     """Describe which taps a graph has.

@@ -20,24 +20,23 @@ from probe_runtime.select import NameFilter
 
 from probe_mindspore.hooks import autograd
 from probe_mindspore.hooks.modules import CellTable, is_bytecode
+from probe_mindspore.patching.compile_hook import resolved_names
 
 from . import tapped_cell
 from .calls import GraphCalls
-from .compilation import TappedCompilations
+from .compilation import CopiedCompilations
+from .copied_graph import CopiedGraph, Outcome
 from .grad_operations import watched_grads
-from .routes import Route, by_callbacks, listen
-from .search import BranchError, Extent, SearchResult, UntappableError
-from .tapped_cell import is_hooked, tapped
+from .piece_gradients import PieceGradients, UndifferentiatedError
+from .replay_plan import UncopiedError
+from .routes import listen, route
+from .search import Extent, SearchResult, UntappableError
+from .tapped_cell import is_hooked, not_recomputed, tapped
 
 #: Why Cells under @jit(capture_mode="bytecode") have no records of their own.
 BYTECODE = (
     "captured from bytecode: any tap there changes the order in which MindSpore adds gradients up, and so their bits "
     '(docs/bytecode.md); use @jit (capture_mode="ast") or GRAPH_MODE to see what is inside'
-)
-#: Why a graph has no records though its taps were compiled.
-NO_FILES = (
-    "this device has no host callbacks, so its graphs write files (ops.TensorDump); none came though a graph with "
-    "taps was called: MindSpore did not write"
 )
 #: Why parameters whose gradients a graph takes have no record of them.
 UNKNOWN = (
@@ -49,6 +48,7 @@ HOOKED = (
     "it has forward or backward hooks, which MindSpore would call otherwise around taps in a graph; the Cells inside "
     "and around it are recorded"
 )
+_RISKED = "it ran with taps, as graph_taps says, and its last bits may be others than without"
 _words: dict[Any, str] = {}
 
 
@@ -67,40 +67,41 @@ class GraphTaps:
         names: NameFilter,
         table: CellTable,
         beside: Coverage | None = None,
-        route: Route | None = None,
+        always: bool = False,
     ) -> None:
         """Prepare to tap the Cells of ``table``.
 
         beside: the coverage of the step's PyNative part, whose report is kept where this one is empty.
-        route: how messages leave the graphs; by host callbacks unless given.
+        always: whether a graph without a copy is to run with taps.
         """
         self._collector = collector
         self._coverages = [c for c in (collector.coverage, beside) if c is not None]
         self.table = table
         self._leaf = leaf
         self._calls = GraphCalls(collector, leaf, names, table)
-        self._route = by_callbacks() if route is None else route
         self._listening: Held | None = None
-        self._collected = 0
         self._warnings: dict[str, bool] = {}
+        self._always = always
+        self._outcomes: dict[str, Outcome] = {}
+        self._pieces: list[PieceGradients] = []
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Compile with taps while open. Messages are received until `close`."""
-        calls, spool = self._calls, self._route.spool
+        calls = self._calls
         if self._listening is None:
-            if spool is not None:
-                spool.clear()
             self._listening = listen(calls)
         self._choose()
-        what = (self._route.key, frozenset((*calls.names, *calls.parameters)))
+        wanted = self._wanted()
+        what = wanted, frozenset((*calls.names, *calls.parameters))
         word = _words.setdefault(what, f"probe{len(_words)}")
         cells = tuple(calls.names)
-        compilations = TappedCompilations(word, self._tapped, cells, tapped_cell.compiled, self._ran)
+        compilations = CopiedCompilations(
+            word, self._tapped, cells, tapped_cell.compiled, self._ran, self._fault, wanted
+        )
+        compilations.pieces = self._pieces
         with compilations.in_place():
             yield
-        if spool is not None and self.table.in_graphs and not self._collected:
-            self._unseen("inside the graphs of this step", NO_FILES)
         self._warn()
 
     def wait(self) -> None:
@@ -109,8 +110,14 @@ class GraphTaps:
             autograd.wait()
         except Exception as e:  # of the run itself, which may not raise it again
             self._leaf.met(e)
-        if self._route.spool is not None:
-            self._collected += self._route.spool.collect()
+        for piece in self._pieces:
+            piece.flush()
+        for name, found in self._outcomes.items():
+            if found.differs:
+                why = f"its copy gave others ({', '.join(found.differs)}): its records are those of the copy"
+                self._unseen(f"bits of the graph of {name}", why)
+        names = {key: entry.base for key, entry in self.table.entries.items()}
+        self._collector.coverage.graphs |= {name: found.json(names) for name, found in self._outcomes.items()}
 
     def close(self) -> None:
         """Stop receiving messages. Graphs with taps may still run; their messages are dropped."""
@@ -135,19 +142,21 @@ class GraphTaps:
 
     @contextmanager
     def _tapped(self, extent: Extent) -> Iterator[None]:
-        with ExitStack() as stack:
+        with ExitStack() as stack, resolved_names(not_recomputed):
             for key in extent.forward:
                 cell, names = self.table.entries[key].module, self._calls.names[key]
-                stack.enter_context(tapped(cell, names, self._route, key in extent.gradients))
+                stack.enter_context(
+                    tapped(cell, names, route(), key in extent.gradients and not autograd.recording())
+                )
             # While PyNative records gradients, `ParameterGradients` sees those of a jitted piece as well;
             # otherwise they are taken inside the graph, if at all.
             if extent.weights and not autograd.recording():
                 keys = {key: key for key in self._calls.parameters}
                 unknown = partial(self._unseen, "gradients of parameters that a graph takes", UNKNOWN)
-                stack.enter_context(watched_grads(keys, self._route, unknown))
+                stack.enter_context(watched_grads(keys, route(), unknown))
             yield
 
-    def _ran(self, name: str, found: SearchResult) -> None:
+    def _ran(self, name: str, found: SearchResult) -> Outcome:
         """Report what has no taps in a graph that runs."""
         for tracked in self.table.entries.values():
             if tracked.base and not tracked.called and is_hooked(tracked.module):
@@ -175,6 +184,36 @@ class GraphTaps:
                 self._unseen(f"gradients of {entry.base}", _why(gradients))
         if ("weights", 0) in found.why:
             self._unseen(f"gradients of parameters in the graph of {name}", _why(found.why["weights", 0]))
+        return self._outcomes.setdefault(name, Outcome())
+
+    def _wanted(self) -> frozenset[str]:
+        """Return the names of the taps whose values are recorded."""
+        keep, structure = self._collector.plan.keep, self._collector.plan.structure
+        taps = {
+            "enter": keep.input or keep.parameters,
+            "leave": keep.output,
+            "of_input": keep.backward_output,
+            "of_output": keep.backward_input,
+            "parameter": True,
+        }
+        return frozenset(name for name, wanted in taps.items() if wanted and not structure)
+
+    def _fault(self, graph: CopiedGraph, error: Exception) -> bool:
+        """Note that there is no copy of a graph's run. Return whether the run is to have taps then."""
+        why = (
+            str(error)
+            if isinstance(error, UntappableError)
+            else f"its copy failed ({type(error).__name__}: {error})"
+        )
+        told = self._always and isinstance(error, UncopiedError)
+        text = f"{why}; " + (_RISKED if told else "it ran as it is, without records")
+        lost = "gradients " if isinstance(error, UndifferentiatedError) else ""
+        self._unseen(f"{'bits of' if told else lost + 'inside'} the graph of {graph.name}", text)
+        for entry in () if told else filter(None, map(self.table.entries.get, graph.found.met)):
+            entry.called = True
+            self._unseen(f"{lost}of {entry.base}" if lost else entry.base, text)
+        self._warnings.setdefault(f"Probe: the graph of {graph.name}: {text}", False)
+        return told
 
     def _unseen(self, what: str, why: str) -> None:
         for coverage in self._coverages:
@@ -188,7 +227,7 @@ class GraphTaps:
 
 
 def _why(error: Exception | None) -> str:
-    if isinstance(error, UntappableError | BranchError):
+    if isinstance(error, UntappableError):
         return str(error)
     lines = [line.strip("- ") for line in str(error).splitlines() if any(map(str.isalpha, line))]
     first = " ".join(lines[:2])[:300]  # the first line may be a heading

@@ -27,6 +27,10 @@ DYNAMIC = (
 )
 
 
+#: Why a tensor of a graph has no numbers though its shape is known.
+LOST = "the run does not compute it, nor anything that it could be computed from"
+
+
 class UnknownValue:
     """Mark a value of a graph that is neither a tensor nor a constant: its contents cannot be shown."""
 
@@ -107,12 +111,16 @@ def _plain(leaf: LeafLayout, arrays: Sequence[npt.NDArray[Any]]) -> TensorView:
     if leaf.kind == "dynamic":
         return TensorView("mindspore.Tensor", leaf.dtype, shape, None, None, reason=DYNAMIC)
     data: npt.NDArray[Any]
+    is_parameter = leaf.kind == "parameter"
     if leaf.index is None:
         data = np.empty(shape, kind)
+    elif arrays[leaf.index] is None:
+        return TensorView(
+            "mindspore.Tensor", leaf.dtype, shape, None, None, reason=LOST, is_parameter=is_parameter
+        )
     else:
         data = np.ascontiguousarray(arrays[leaf.index])
         if narrow == "bfloat16" and data.dtype == np.float32:  # as a scalar does, and what TensorDump writes
             data = (data.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
         data = (data.view(kind) if narrow else data).reshape(shape)
-    is_parameter = leaf.kind == "parameter"
     return TensorView("mindspore.Tensor", leaf.dtype, shape, data, narrow, is_parameter=is_parameter)

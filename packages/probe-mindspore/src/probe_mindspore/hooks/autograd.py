@@ -39,6 +39,8 @@ abandon: Callable[[], None] = _executor.clear_res
 wait: Callable[[], None] = _executor.sync
 #: Whether gradients can be recorded: not under `mindspore._no_grad`.
 grad_enabled: Callable[[], bool] = _executor.enable_grad
+#: Switch the recording of gradients on or off.
+enable_grad: Callable[[bool], None] = _executor.set_enable_grad
 
 
 #: The number of the backward pass that runs now; -1 outside of one, and always on 2.7.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from probe_runtime.patching import is_muted
 from probe_runtime.select import NameFilter
 from probe_runtime.session import DumpingStep, Install, RunningStep
 
-from probe_mindspore.graph.routes import route_for
 from probe_mindspore.graph.taps import GraphTaps, graph_mode
 from probe_mindspore.hooks import gradients
 from probe_mindspore.hooks.collectives import watched_waits
@@ -127,8 +125,9 @@ class StepOpener:
 
         beside: the coverage of the PyNative part, if there is one.
         """
-        route = route_for(self.config.dump_path / f".tensordump-{os.getpid()}")
-        taps = GraphTaps(made.collector, made.leaf, made.names, table, beside, route)
+        taps = GraphTaps(
+            made.collector, made.leaf, made.names, table, beside, self.config.graph_taps == "always"
+        )
 
         @contextlib.contextmanager
         def install(step: DumpingStep, models: tuple[Any, ...]) -> Iterator[None]:

@@ -29,6 +29,7 @@ SummaryMode = Literal["statistics", "md5", "xor"]
 Device = Literal["host", "device"]
 FileFormat = Literal["npy", "bin"]
 Compiled = Literal["not_seen", "eager"]
+GraphTaps = Literal["beside", "always"]
 
 SECTIONS: tuple[str, ...] = get_args(Task)
 """The tasks. Each may have a section of its own in the file."""
@@ -124,6 +125,13 @@ class Config:
         "`not_seen`: a region of torch.compile is recorded as one call; `eager`: it runs uncompiled while a step "
         "is dumped, and is seen; see below",
         choice(*get_args(Compiled)),
+        ours=True,
+    )
+    graph_taps: GraphTaps = key(
+        "beside",
+        "`beside`: what MindSpore compiles is read from a copy that runs beside it; `always`: where that cannot "
+        "be, the run itself has taps, and its last bits may change; see below",
+        choice(*get_args(GraphTaps)),
         ours=True,
     )
     optimizer_grad: bool = key(

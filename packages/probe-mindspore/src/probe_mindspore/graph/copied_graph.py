@@ -1,0 +1,292 @@
+"""Read what a compiled graph computes, by evaluating a copy of it beside each of its runs."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from attrs import define, field
+from mindspore import Tensor
+
+from probe_mindspore.hooks import autograd
+from probe_mindspore.patching.compile_hook import API
+from probe_mindspore.tensors.tensor_view import TensorView, view_of
+
+from .host_callback import deliver
+from .replay_plan import PlannedMessage, ReplayPlan, Source, UncopiedError, replay_plan
+from .replay_process import PATIENCE, Evaluation, ReplayError, replay_process
+from .routes import route
+from .search import SearchResult
+
+_DRAWS = 16  # how many runs of random kernels are looked through for the one that the run is at
+_DRAWING = 10.0  # seconds after which none of these begins
+_numbers = itertools.count()
+#: Whether another graph with branches may run while PyNative records a jitted one. On 2.7, which has not this function
+#: and one state for all pieces, a later run of the user's failed once ("The pointer[actor] is null").
+_BESIDE = hasattr(API._PyNativeExecutor, "set_jit_compile_phase")
+#: Why a jitted piece with branches has no records there.
+UNSHADOWED = (
+    "PyNative takes the gradients of this jitted piece, and which way it goes is decided when it runs: no copy runs "
+    "beside such a piece on MindSpore 2.7"
+)
+_NOTHING: Mapping[str, TensorView] = MappingProxyType({})
+
+
+@define
+class Outcome:
+    """Count what a graph's copies gave.
+
+    runs: how often the graph ran.
+    equal: how often all that it gave and wrote was that of its copy, to the bit.
+    differs: what had other bits in the copy.
+    shares: the ids of Cells with gradients that the run has the terms of, and not their sum.
+    copied: the ids of Cells with values that the run does not have: they were computed from its own.
+    """
+
+    runs: int = 0
+    equal: int = 0
+    differs: dict[str, None] = field(factory=dict)
+    shares: dict[int, None] = field(factory=dict)
+    copied: dict[int, None] = field(factory=dict)
+
+    def json(self, names: Mapping[int, str]) -> dict[str, Any]:
+        """Return the entry of the report. names: id of a Cell -> its name."""
+        told = {"shares": self.shares, "copied": self.copied}
+        cells = {key: [names[one] for one in found if one in names] for key, found in told.items()}
+        return {"runs": self.runs, "equal": self.equal, "differs": list(self.differs), **cells}
+
+
+@define(eq=False)
+class CopiedGraph:
+    """Evaluate a compiled graph beside its runs, and send what its taps would have sent.
+
+    name: of what was compiled.
+    executor: MindSpore's object that holds both graphs.
+    run, tapped: the keys of the user's graph, and of the one with taps, which is never the run.
+    found: what the search for taps found.
+    seconds: how long compiling the tapped one took.
+    wanted: the names of the taps (`Route`) whose values are recorded.
+    failed: why it is not evaluated any more.
+    """
+
+    name: str
+    executor: Any
+    run: str
+    tapped: str
+    found: SearchResult
+    seconds: float
+    wanted: frozenset[str]
+    failed: Exception | None = None
+    number: int = field(factory=_numbers.__next__)
+    _plan: ReplayPlan | None = None
+
+    @property
+    def plan(self) -> ReplayPlan:
+        """Return the plan, which is made with the first run."""
+        if self._plan is None:
+            sites = {site for site, name in route().names.items() if name in self.wanted}
+            self._plan = replay_plan(self._exported(self.run), lambda: self._exported(self.tapped), sites)
+        return self._plan
+
+    def _exported(self, key: str) -> bytes:
+        return bytes(self.executor.get_func_graph_proto(key, "mind_ir", False))
+
+    def begin(self, inputs: Sequence[Any], before: Mapping[str, TensorView] = _NOTHING) -> Any:
+        """Begin to evaluate the copy on what a run is about to be given. Return what `end` takes.
+
+        before: Parameters that have been written since.
+        """
+        if self.failed is not None:
+            raise self.failed
+        try:
+            plan = self.plan
+        except Exception as e:
+            self.failed = e.with_traceback(None)  # whose frames hold tensors
+            raise
+        parameters = self.executor.get_params(self.run)
+        own = {name: before.get(name, parameters[name]) for name in plan.parameters}
+        if not plan.is_straight:
+            if not _BESIDE and autograd.recording():
+                raise UncopiedError(UNSHADOWED)
+            return own, self._shadowed(inputs, own)
+        given = {"arguments": inputs, "parameters": own, "written": plan.written}
+        return own, replay_process.begin(self.number, plan.model, given)
+
+    def end(self, begun: Any, out: Any, outcome: Outcome) -> list[int]:
+        """Compare the copy with what the run gave, and send the messages. Return the answers to those of calls.
+
+        Raises ReplayError where there is no copy.
+        """
+        plan, (own, one), real = self.plan, begun, list(_views(out))
+        if not plan.is_straight:
+            self._compare(one, real, {}, {}, outcome)
+            return []
+        found = self._result(one)
+        draws = _DRAWS if plan.random and plan.whole else 0
+        end = time.monotonic() + _DRAWING
+        while draws and time.monotonic() < end and not _equal(found[0], real):
+            draws -= 1
+            found = self._result(replay_process.again(one))
+        replay_process.forget(one)
+        after = {name: view_of(own[name]) for name in plan.written}
+        self._compare(found[0], real, found[2], after, outcome)
+        return self._send(found[1], one.kept, outcome)
+
+    def gradients(self, inputs: Sequence[Any], before: Any, tokens: Sequence[int], outcome: Outcome) -> None:
+        """Evaluate the copy and send its messages of gradients; the calls that they belong to have these tokens."""
+        _, one = self.begin(inputs, before)
+        self._send(self._result(one)[1], one.kept, outcome, tokens)
+        replay_process.forget(one)
+
+    def _result(self, one: Evaluation) -> Any:
+        try:
+            return replay_process.end(one, PATIENCE + 4 * self.seconds)
+        except ReplayError as e:
+            self.failed = e.with_traceback(None)  # whose frames hold tensors
+            raise
+
+    def _send(
+        self, outputs: Sequence[TensorView], kept: Any, outcome: Outcome, tokens: Sequence[int] | None = None
+    ) -> list[int]:
+        """Send the messages of a run, in the order of the program. Return the answers to those that begin calls.
+
+        tokens: these answers, if the calls have been recorded already.
+        """
+        answers: list[int] = []
+        begun: list[int] = []
+
+        def array(source: Source | None, cell: int) -> Any:
+            if source is None:
+                return None
+            if source.how == "copy" or tokens is not None:
+                outcome.copied[cell] = None
+            elif source.how == "shares":
+                outcome.shares[cell] = None
+            if source.constant is not None:
+                return source.constant
+            if source.output is not None:
+                return outputs[source.output].data
+            if source.argument is not None:
+                return kept["arguments"][source.argument].data
+            return kept["parameters"][source.parameter].data
+
+        names = route().names
+
+        def send(one: PlannedMessage) -> None:
+            token = 0 if one.token is None else answers[one.token]
+            what = names.get(one.site)
+            if what is None:  # a save() of the user's, which the run itself does
+                answer = 0
+            elif tokens is not None and what in ("enter", "leave", "parameter"):
+                answer = tokens[len(begun)] if what == "enter" and len(begun) < len(tokens) else 0
+            else:
+                arrays = [array(source, one.extra) for source in one.values]
+                answer = deliver(one.site, one.layout, one.extra, one.place, token, arrays)
+            answers.append(answer)
+            if what == "enter":
+                begun.append(answer)
+
+        _without_frames(lambda: deque(map(send, self.plan.messages), 0))
+        return begun
+
+    def _compare(self, copy: Any, real: Any, wrote: Any, after: Any, outcome: Outcome) -> None:
+        whole = self.plan.whole
+        outcome.runs += 1
+        differs = [] if not whole or _equal(copy, real) else ["outputs"]
+        differs += [name for name, view in after.items() if whole and not _equal([wrote[name]], [view])]
+        outcome.equal += not differs and whole
+        outcome.differs |= dict.fromkeys(differs)
+
+    def _shadowed(self, inputs: Sequence[Any], own: Any) -> list[TensorView]:
+        """Run the graph with taps, and undo what it did. Return what it gave."""
+        with _kept([*own.values(), *(t for t in flat(inputs) if isinstance(t, Tensor))]):
+            out = self.executor(tuple(inputs), self.tapped)
+            found = [_copied(view) for view in _views(out)]
+            autograd.wait()
+        return found
+
+
+def _without_frames(work: Callable[[], Any]) -> None:
+    """Do something where no code of the user's is on the stack, as no line of theirs calls what a graph does."""
+    done, failed = threading.Lock(), list[BaseException]()
+    done.acquire()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as e:
+            failed.append(e)
+        finally:
+            done.release()
+
+    _thread.start_new_thread(run, ())
+    done.acquire()
+    if failed:
+        raise failed[0]
+
+
+@contextmanager
+def _kept(tensors: Sequence[Any]) -> Iterator[None]:
+    """Put the elements of tensors back where they lie: a graph that has run holds on to the memory itself.
+
+    A tensor that nothing has used yet may lie nowhere (MindSpore 2.7): it gets its memory in the block.
+
+    Raises ReplayError, before the block runs, where a tensor's memory does not hold its elements.
+    """
+    before = [(t, t.data_ptr(), bytes(view_of(t).data.tobytes())) for t in tensors]  # type: ignore[union-attr]
+    if not all(_holds(pointer, elements) for _, pointer, elements in before if pointer):
+        raise ReplayError("the memory of a tensor that it may write was not found, so it was not run beside")
+    try:
+        yield
+    finally:
+        for t, pointer, elements in before:
+            now = t.data_ptr()
+            if now and pointer in (0, now) and not _holds(now, elements):
+                ctypes.memmove(now, elements, len(elements))
+
+
+def _holds(pointer: int, elements: bytes) -> bool:
+    return ctypes.string_at(pointer, len(elements)) == elements
+
+
+def _copied(view: TensorView) -> TensorView:
+    return (
+        view
+        if view.data is None
+        else TensorView(view.type, view.dtype, view.shape, np.array(view.data), view.narrow)
+    )
+
+
+def _equal(one: Sequence[TensorView], other: Sequence[TensorView]) -> bool:
+    if len(one) != len(other):
+        return False
+    pairs = zip(one, other, strict=True)
+    return all(
+        a.dtype == b.dtype
+        and a.data is not None
+        and b.data is not None
+        and a.data.tobytes() == b.data.tobytes()
+        for a, b in pairs
+    )
+
+
+def _views(value: Any) -> Iterator[TensorView]:
+    for one in flat(value):
+        if isinstance(one, Tensor):
+            yield view_of(one)
+
+
+def flat(value: Any) -> list[Any]:
+    """Return the items of nested lists and tuples."""
+    if isinstance(value, list | tuple):
+        return [one for item in value for one in flat(item)]
+    return [value]

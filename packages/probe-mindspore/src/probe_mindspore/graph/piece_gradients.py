@@ -1,0 +1,182 @@
+"""Read the gradients inside a jitted piece that PyNative differentiates.
+
+MindSpore compiles such a piece's backward pass by itself, where nothing can be read. So a graph of our own takes the
+piece's gradients: it is evaluated with the gradients of the piece's outputs, when these have arrived.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from attrs import define, evolve, field, frozen
+from mindspore import Parameter, Tensor, ops
+from mindspore.ops import functional as F
+from probe_runtime.collect import guarded
+
+from probe_mindspore.hooks import autograd
+from probe_mindspore.patching.compile_hook import API
+from probe_mindspore.tensors.tensor_view import TensorView, view_of
+
+from .copied_graph import CopiedGraph, Outcome, flat
+from .search import UntappableError
+
+#: Why the gradients inside a jitted piece have no records.
+BRANCHES = (
+    "PyNative takes the gradients of this jitted piece, and which way it goes is decided when it runs: a copy of its "
+    "backward pass cannot be evaluated beside it"
+)
+
+
+class UndifferentiatedError(UntappableError):
+    """Report that the gradients inside a piece cannot be read, though its values can."""
+
+
+class _CompiledError(Exception):
+    """Take the arguments of a compiled graph to where it was compiled, instead of running it."""
+
+
+@frozen
+class Called:
+    """Describe a call of a jitted piece.
+
+    key: that of its graph.
+    what: the Cell or function; None for a method of another object.
+    arguments: by position.
+    """
+
+    key: Any
+    what: Any
+    arguments: tuple[Any, ...]
+
+
+def compiled(called: Called, out: Any, parameters: Sequence[Any]) -> tuple[Any, ...]:
+    """Compile the graph that takes the gradients, without running it. Return what it would have run with.
+
+    out: what the piece gave.
+    """
+    what, taken = called.what, tuple(_takes(one) for one in called.arguments)
+    weights = ms.ParameterTuple([p for p in parameters if p.requires_grad])
+    by_list = bool(weights)
+    probed = ops.GradOperation(get_all=any(taken), get_by_list=by_list, sens_param=True)
+
+    def piece(*args):  # type: ignore[no-untyped-def]
+        given = ()  # no annotation: the compiler does not read it
+        for i in range(len(args)):
+            one = args[i]
+            if not taken[i]:
+                one = F.stop_gradient(one)
+            given = (*given, one)  # type: ignore[assignment]
+        return what(*given)
+
+    def gradients(sens, *args):  # type: ignore[no-untyped-def]
+        if by_list:
+            return probed(piece, weights)(*args, sens)
+        return probed(piece)(*args, sens)
+
+    def stop(executor: Any, *inputs: Any) -> Any:
+        if not inputs:
+            return  # it fails
+        raise _CompiledError(inputs)
+
+    kind = API._PyNativeExecutor
+    run, clear, before = kind.grad_jit, kind.clear_res, autograd.grad_enabled()
+    try:
+        kind.grad_jit, kind.clear_res = (
+            stop,
+            stop,
+        )  # MindSpore clears what the run has recorded where a piece fails
+        autograd.enable_grad(False)
+        arguments = map(_without_hooks, called.arguments)
+        _JITTED.setdefault((called.key, taken), ms.jit(gradients))(_mutable(_zeros(out)), *arguments)
+    except _CompiledError as e:
+        return tuple(e.args[0])
+    finally:
+        autograd.enable_grad(before)
+        kind.grad_jit, kind.clear_res = run, clear
+        if hasattr(kind, "set_jit_compile_status"):  # 2.7: else a piece that fails is for ever being compiled
+            kind.set_jit_compile_status(API._pynative_executor, False, called.key)
+    raise RuntimeError("MindSpore did not run what it compiled")
+
+
+_JITTED: dict[Any, Any] = {}
+
+
+@define(eq=False)
+class PieceGradients:
+    """Wait for the gradients of a piece's outputs, and evaluate its graph of gradients with them.
+
+    graph: the graph of gradients.
+    inputs: what it takes: first zeros in the shape of what the piece gave.
+    own: the Parameters that the piece wrote, as they were before.
+    tokens: those of the piece's calls.
+    outcome: counts what the copy gives.
+    """
+
+    graph: CopiedGraph
+    inputs: list[Any]
+    own: dict[str, TensorView]
+    tokens: Sequence[int]
+    outcome: Outcome
+    _hooked: set[int] = field(factory=set)
+    _arrived: dict[int, TensorView] = field(factory=dict)
+
+    def watch(self, out: Any) -> None:
+        """Wait for the gradients of what the piece gave."""
+        for i, t in enumerate(one for one in flat(out) if isinstance(one, Tensor)):
+            hook = guarded("a compiled graph", "the gradient of its output", self._hook(i))
+            if autograd.takes_gradient(t) and autograd.hook_tensor(t, hook) is not None:
+                self._hooked.add(i)
+
+    def _hook(self, i: int) -> Callable[[Any], None]:
+        def hook(gradient: Any) -> None:
+            if gradient is None:
+                return
+            if i in self._arrived:
+                self.flush()
+            view = view_of(gradient)
+            self._arrived[i] = evolve(view, data=None if view.data is None else np.array(view.data))
+            if len(self._arrived) == len(self._hooked):
+                self.flush()
+
+        return hook
+
+    def flush(self) -> None:
+        """Record what comes of the gradients that have arrived."""
+        if self._arrived:
+            numbers = itertools.count()
+
+            def arrived(one: Any) -> Any:
+                if isinstance(one, list | tuple):
+                    return tuple(map(arrived, one))
+                return self._arrived.get(next(numbers), one) if isinstance(one, Tensor) else one
+
+            inputs = [arrived(self.inputs[0]), *self.inputs[1:]]
+            self._arrived = {}
+            self.graph.gradients(inputs, self.own, self.tokens, self.outcome)
+
+
+def _takes(value: Any) -> bool:
+    return any(autograd.takes_gradient(t) for t in flat(value) if isinstance(t, Tensor))
+
+
+def _without_hooks(value: Any) -> Any:
+    """Return the same tensors as others: MindSpore 2.7 compiles what is hooked on one into the graph that gets it."""
+    if isinstance(value, list | tuple):
+        nest = (list if isinstance(value, list) else tuple)(map(_without_hooks, value))
+        return _mutable(nest) if getattr(value, "__ms_mutable__", False) or _takes(value) else nest
+    return F.stop_gradient(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
+
+
+def _mutable(value: Any) -> Any:
+    """Return a nest that is no constant of the graph that gets it."""
+    return ms.mutable(value) if isinstance(value, list | tuple) else value
+
+
+def _zeros(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(map(_zeros, value))
+    return ms.ops.zeros(value.shape, value.dtype) if isinstance(value, Tensor) else value

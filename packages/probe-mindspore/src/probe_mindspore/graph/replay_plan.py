@@ -1,0 +1,345 @@
+"""Plan how a run's own graph, given further outputs, gives what the taps of a tapped graph would send.
+
+The tapped graph is compiled and never runs. Each value that a tap of it would send is found in the run's graph; one
+that the run does not compute (its taps are apart from one another, where the run adds up at once) is computed by the
+tapped graph's nodes from values that the run does compute.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
+from typing import Any
+
+import numpy.typing as npt
+from attrs import define, field, frozen
+from mindspore.train.mind_ir_pb2 import NodeProto
+
+from .mind_ir import MindIr, op_of
+from .search import UntappableError
+
+_NAME = "probe"
+_BOOKKEEPING = ("Reshape", "Cast", "MakeTuple", "TupleGetItem", "Constant", "Depend", "Load", "TensorMove")
+_SUMS = ("AddN", "Add", *_BOOKKEEPING)
+
+
+#: Why a graph has no copy although it compiles with taps.
+ACTS = (
+    "it has branches or loops that are decided when it runs, and prints, sends or calls Python in it: a copy would do "
+    "so twice"
+)
+
+
+class UncopiedError(UntappableError):
+    """Report that a graph cannot be evaluated beside the run."""
+
+
+class UnknownValueError(Exception):
+    """Report that a value cannot be had from the run's graph."""
+
+
+@frozen
+class Source:
+    """Say where a value comes from: the number of a further output, of an argument, the name of a Parameter, or itself.
+
+    how: "run" for a value of the run's own, "shares" for a sum that was made of such, "copy" for what else was
+        computed from them.
+    """
+
+    output: int | None = None
+    argument: int | None = None
+    parameter: str | None = None
+    constant: npt.NDArray[Any] | None = None
+    how: str = "run"
+
+
+@frozen
+class PlannedMessage:
+    """Describe a message that a tap would send; see `host_callback.Message`.
+
+    number: of the message, in the order of the program.
+    token: the number of the message whose answer is its token, None for none.
+    values: where its tensors come from; None for one that is not wanted or not to be had.
+    """
+
+    site: int
+    layout: int
+    extra: int
+    place: int
+    token: int | None
+    values: tuple[Source | None, ...]
+
+
+@frozen
+class ReplayPlan:
+    """Hold what is evaluated beside a run.
+
+    model: the graph to evaluate, as MindIR: it gives (the run's outputs, further outputs).
+    parameters: the names of the Parameters that it takes.
+    whole: whether it computes all that the run does, so that outputs and written Parameters can be compared.
+    messages: what its further outputs are.
+    written: the Parameters that it writes.
+    random: whether it has kernels that draw random numbers.
+    is_straight: whether it can be evaluated by itself; else the graph with taps is to run beside the run.
+    """
+
+    model: bytes
+    parameters: tuple[str, ...]
+    whole: bool
+    messages: tuple[PlannedMessage, ...]
+    written: tuple[str, ...]
+    random: bool
+    is_straight: bool
+
+
+def replay_plan(run: bytes, tapped: Callable[[], bytes], wanted: Container[int]) -> ReplayPlan:
+    """Return the plan.
+
+    run: the user's graph, as MindIR.
+    tapped: returns the one with taps; MindSpore cannot export every loop of it.
+    wanted: the sites of messages whose values are recorded.
+    """
+    own = MindIr(run)
+    if not own.is_straight:
+        if any(own.acts(node) for part in (own.graph, *own.model.functions) for node in part.node):
+            raise UncopiedError(ACTS)
+        return ReplayPlan(b"", tuple(own.parameters.values()), True, (), (), False, False)
+    builder = _Builder(own, MindIr(tapped()), wanted)
+    messages = tuple(builder.messages())
+    return builder.finished(messages)
+
+
+@define(eq=False)
+class _Builder:
+    run: MindIr
+    tapped: MindIr
+    wanted: Container[int]
+    _exact: dict[str, str] = field(factory=dict)
+    _sums: dict[str, str] = field(factory=dict)
+    _outputs: dict[str, int] = field(factory=dict)
+    _made: dict[str, str] = field(factory=dict)  # tapped value -> its name in the run's graph
+    _how: dict[str, set[str]] = field(factory=dict)
+    _tainted: set[str] = field(factory=set)
+    _dropped: set[str] = field(factory=set)
+    _read: dict[tuple[str, int], str] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        run = self.run
+        for name, node in run.nodes.items():
+            if op_of(node) == "UpdateState":
+                continue
+            if run.acts(node):
+                self._dropped.add(name)
+                self._tainted.add(name)
+            elif any(i in self._tainted for i in _data(node)):
+                self._tainted.add(name)
+        for name in run.values():
+            if name not in self._tainted and run.whose(name) is None:
+                self._exact.setdefault(run.exact(name), name)
+                self._sums.setdefault(run.sum(name), name)
+
+    def messages(self) -> Iterator[PlannedMessage]:
+        """Yield the messages in the order of the program."""
+        tapped = self.tapped
+        numbers: dict[str, int] = {}
+        for name, node in tapped.nodes.items():
+            if op_of(node) != "Custom":
+                continue
+            ours = [i for i in node.input if i not in tapped.versions]
+            meta = tapped.constant(ours[0]) if tapped.op(ours[0]) == "Constant" else ()
+            if len(meta) != 4:  # a host function of the user's
+                continue
+            site, layout, extra, place = map(int, meta)
+            token = numbers.get(self._origin(ours[1]))
+            values: list[Source | None] = [None] * len(ours[2:])
+            if site in self.wanted:
+                values = [self._source(one) for one in ours[2:]]
+            numbers[name] = len(numbers)
+            yield PlannedMessage(site, layout, extra, place, token, tuple(values))
+
+    def _origin(self, name: str) -> str:
+        while self.tapped.op(name) in ("Depend", "Load", "TensorMove"):
+            name = self.tapped.nodes[name].input[0]
+        return name
+
+    def _source(self, name: str) -> Source | None:
+        tapped = self.tapped
+        origin = self._origin(name)
+        if tapped.op(origin) == "Constant":
+            return Source(constant=tapped.constant(origin))
+        if origin in tapped.inputs:
+            return Source(argument=tapped.inputs[origin])
+        try:
+            here, ops = self._value(name)
+        except (UnknownValueError, RecursionError):
+            return None
+        if here in self.run.parameters:
+            return Source(parameter=self.run.parameters[here])
+        how = "run" if not ops else "shares" if ops <= set(_SUMS) else "copy"
+        return Source(output=self._outputs.setdefault(here, len(self._outputs)), how=how)
+
+    def _value(self, name: str) -> tuple[str, frozenset[str]]:
+        """Return (the name of a value in the run's graph, by which operators it was made there)."""
+        tapped = self.tapped
+        if name in self._made:
+            return self._made[name], frozenset(self._how[name])
+        origin = tapped.whose(name)
+        if origin is not None:
+            here, ops = self._parameter(name, tapped.parameters[origin]), set[str]()
+        elif name in tapped.inputs:
+            here, ops = self.run.graph.input[tapped.inputs[name]].name, set()
+        elif name not in tapped.nodes:
+            raise UnknownValueError(name)
+        else:
+            found = self._exact.get(tapped.exact(name)) or self._sums.get(tapped.sum(name))
+            here, ops = (found, set[str]()) if found is not None else self._graft(name)
+        self._made[name], self._how[name] = here, ops
+        return here, frozenset(ops)
+
+    def _parameter(self, name: str, own: str) -> str:
+        """Return the name of a Parameter's value as it is where the tapped graph reads it."""
+        there = next((n for n, p in self.run.parameters.items() if p == own), None)
+        state: Counter[str] | None = None
+        while self.tapped.op(name) in ("Depend", "Load", "TensorMove"):
+            here = self.tapped.state_of(self.tapped.nodes[name])
+            state = state if here is None else here
+            name = self.tapped.nodes[name].input[0]
+        version = 0 if state is None else state[own]
+        if there is None:
+            raise UnknownValueError(name)
+        if not version:
+            return str(there)
+        if (own, version) not in self._read:
+            self._read[own, version] = self._reading(there, own, version)
+        return str(self._read[own, version])
+
+    def _reading(self, there: str, own: str, version: int) -> str:
+        """Read a Parameter after so many writes, before the next one: its elements are copied, for it is written."""
+        run = self.run
+        state = next(
+            (n for n, c in run.versions.items() if c[own] == version and run.op(n) == "UpdateState"), None
+        )
+        if state is None:
+            raise UnknownValueError(there)
+        nodes = list(run.graph.node)
+        at = next(i for i, node in enumerate(nodes) if node.output[0] == state)
+        load, copy, update = (f"{_NAME}_{what}_{len(self._read)}" for what in ("load", "copy", "state"))
+        for node in nodes[at + 1 :]:
+            for i, one in enumerate(node.input):
+                if one == state:
+                    node.input[i] = update
+        made = [self._made_of("Load", load, there, state), self._made_of("TensorMove", copy, load)]
+        made.append(_node(nodes[at], update, [state, copy]))
+        del run.graph.node[:]
+        run.graph.node.extend([*nodes[: at + 1], *made, *nodes[at + 1 :]])
+        run.versions[update] = run.versions[state]
+        return copy
+
+    def _made_of(self, op: str, name: str, *inputs: str) -> Any:
+        """Return a node of an operator without attributes."""
+        primitive = f"{op}.{_NAME}"
+        if all(one.name != primitive for one in self.run.model.primitives):
+            made = self.run.model.primitives.add(name=primitive, op_type=op)
+            made.prim_type = made.PRIMITIVE
+        node = NodeProto(op_type=f"REF::{primitive}", name=name, domain="Default")
+        node.input.extend(inputs)
+        node.output.append(name)
+        return node
+
+    def _graft(self, name: str) -> tuple[str, set[str]]:
+        """Compute a value by the tapped graph's own nodes, from the run's values."""
+        node = self.tapped.nodes[name]
+        op = op_of(node)
+        if op in ("Depend", "Load", "TensorMove"):
+            inner, found = self._value(node.input[0])
+            return inner, set(found)
+        if op in ("UpdateState", "Custom") or self.tapped.acts(node):
+            raise UnknownValueError(name)
+        ops: set[str] = set() if op in _BOOKKEEPING else {op}
+        inputs = []
+        for one in node.input:
+            if one in self.tapped.versions:
+                raise UnknownValueError(name)
+            here, more = self._value(one)
+            inputs.append(here)
+            ops |= more
+        made = _node(node, f"{_NAME}_{len(self._made)}_{len(self.run.graph.node)}", inputs)
+        self._adopt(made)
+        self.run.graph.node.append(made)
+        return str(made.output[0]), ops
+
+    def _adopt(self, node: Any) -> None:
+        """Give the run's graph the operator of a node of the tapped graph's."""
+        head, _, name = node.op_type.rpartition("::")
+        primitive = self.tapped.primitives.get(name)
+        if primitive is None:
+            return
+        ours = f"{name}.{_NAME}"
+        if ours not in self.run.primitives:
+            self.run.primitives[ours] = primitive
+            made = self.run.model.primitives.add()
+            made.CopyFrom(primitive)
+            made.name = ours
+        node.op_type = f"{head}::{ours}"
+
+    def finished(self, messages: tuple[PlannedMessage, ...]) -> ReplayPlan:
+        """Return the plan of these messages."""
+        run, graph = self.run, self.run.graph
+        whole = graph.output[0].name not in self._tainted
+        first = graph.output[0].name if whole else next(iter(self._outputs), graph.output[0].name)
+        everything = self._made_of("MakeTuple", f"{_NAME}_all", first, *self._outputs)
+        graph.node.append(everything)
+        graph.output[0].name = everything.output[0]
+        del graph.output[1:]
+        self._pruned()
+        random = any(run.is_random(node) for node in graph.node)
+        return ReplayPlan(
+            run.model.SerializeToString(),
+            tuple(run.parameters.values()),
+            whole,
+            messages,
+            tuple(sorted(run.written)),
+            random,
+            True,
+        )
+
+    def _pruned(self) -> None:
+        """Take out what acts on the world outside, and what is of no use to the outputs."""
+        run = self.run
+        gone = self._dropped | self._tainted
+        nodes = {node.output[0]: node for node in run.graph.node}
+        keep: set[str] = set()
+        waiting = [run.graph.output[0].name]
+        while waiting:
+            name = waiting.pop()
+            node = nodes.get(name)
+            if node is None or name in keep:
+                continue
+            keep.add(name)
+            if op_of(node) == "UpdateState":
+                rest = [i for i in node.input[1:] if i not in gone]
+                rest = rest or [node.input[0]]
+                first = node.input[0]
+                del node.input[:]
+                node.input.extend([first, *rest])
+            elif op_of(node) == "Depend" and node.input[1] in gone:
+                node.input[1] = node.input[0]
+            waiting += node.input
+        found = [node for node in run.graph.node if node.output[0] in keep]
+        del run.graph.node[:]
+        run.graph.node.extend(found)
+
+
+def _data(node: Any) -> list[str]:
+    """Return the inputs that a node computes with."""
+    return list(node.input[:1] if op_of(node) in ("Depend", "Load") else node.input)
+
+
+def _node(like: Any, name: str, inputs: list[str]) -> Any:
+    made = NodeProto()
+    made.CopyFrom(like)
+    del made.input[:], made.output[:]
+    made.input.extend(inputs)
+    made.output.append(name)
+    made.name = name
+    return made

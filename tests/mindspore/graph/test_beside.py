@@ -1,0 +1,317 @@
+"""What is compiled runs as it is: its bits, its records beside PyNative's, and what happens where a copy fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+ms = pytest.importorskip("mindspore")
+
+from compiled_runs import DRAWN, RECOMPUTED, changed, folder_of, otherwise, uncopied  # noqa: E402
+from graph_nets import batch, build  # noqa: E402
+from graph_siblings import ALL, SAMPLE  # noqa: E402
+from graphing import dumped  # noqa: E402
+from mindspore import nn, ops  # noqa: E402
+from mindspore_dumping import opened, records, report  # noqa: E402
+from probe_mindspore.graph import copied_graph, piece_gradients, save  # noqa: E402
+from probe_mindspore.graph.copied_graph import flat  # noqa: E402
+from probe_mindspore.graph.replay_process import ReplayProcess  # noqa: E402
+from probe_mindspore.hooks.autograd import GRAPH  # noqa: E402
+
+pytestmark = [pytest.mark.usefixtures("pynative"), pytest.mark.filterwarnings("ignore:Probe")]
+
+#: CI runs a sample; PROBE_SOAK=1 runs all networks, each with every part of the records alone too.
+SOAK = os.environ.get("PROBE_SOAK") == "1"
+NAMES = [name for name in ALL if SOAK or name in SAMPLE]
+MODES: list[dict[str, Any]] = [
+    {"task": "tensor"},
+    *(
+        {"task": "statistics", "data_mode": [mode]}
+        for mode in ("forward", "backward", "input", "output")
+        if SOAK
+    ),
+    *([{"task": "structure"}] if SOAK else []),
+]
+#: Whose outputs beside the loss only this way of training takes.
+ALSO = {"aux": "aux"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_zoo_keeps_its_bits_and_has_the_records_of_pynative(name: str, tmp_path: Path) -> None:
+    if name == "recompute function" and not GRAPH:
+        pytest.skip("MindSpore 2.7 compiles no mindspore.recompute")
+    way = ALSO.get(name, "value_and_grad")
+    variants = (f"graph_{way}", *(() if name in ALSO else ("jit",)))
+    assert changed(name, way, tmp_path / "pynative", task="tensor") == []
+    eager = tmp_path / "pynative" / "dump"
+    comparable = (
+        name not in (*DRAWN, *RECOMPUTED) and not (eager / "graph").is_dir()
+    )  # no jitted Cells of its own
+    for variant in variants:
+        for i, options in enumerate(MODES):
+            path = tmp_path / f"{variant}{i}"
+            assert changed(name, variant, path, **options) == [], (variant, options)
+            folder = folder_of(path, variant)
+            assert uncopied(folder) == [] or name in DRAWN
+            if not i and comparable:
+                assert otherwise(folder, eager) == [], variant
+
+
+def test_the_zoo_is_large() -> None:
+    assert len(ALL) >= 25 and set(SAMPLE) <= set(ALL)
+
+
+def run(net: Any) -> list[bytes]:
+    loss, gradients = ms.value_and_grad(net, None, net.trainable_params())(batch())
+    return [t.asnumpy().tobytes() for t in (loss, *gradients)]
+
+
+class Plain(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.act = nn.Dense(3, 3), nn.Tanh()
+
+    def construct(self, x):
+        return self.act(self.a(x)).sum()
+
+
+def evaluators() -> list[int]:
+    """The processes of ours that evaluate graphs."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes()
+                parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
+            except OSError:
+                continue
+            if b"replay_process" in words and int(parent) == os.getpid():
+                found.append(int(entry.name))
+    return found
+
+
+def hang(number: int) -> None:
+    os.kill(number, signal.SIGSTOP)
+
+
+def end(number: int) -> None:
+    """As the system ends what takes too much memory."""
+    os.kill(number, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("happens", [hang, end])
+def test_what_happens_to_a_copy_does_not_happen_to_the_run(
+    happens: Callable[[int], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = build(Plain)
+    without = run(net)
+    with dumped(tmp_path / "first", net) as dump:
+        assert run(net) == without
+    assert dump.unseen == {} and len(dump.data) == 5
+    real = ReplayProcess.end
+
+    (process,) = evaluators()
+    hang(process)  # so that it does not answer before it is struck
+
+    def struck(self: Any, *args: Any) -> Any:
+        happens(process)
+        return real(self, *args)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(copied_graph, "PATIENCE", 1.0)
+        patches.setattr(ReplayProcess, "end", struck)
+        with pytest.warns(RuntimeWarning, match="its copy failed"), dumped(tmp_path / "second", net) as dump:
+            assert run(net) == without
+    (why,) = [why for what, why in dump.unseen.items() if what.startswith("inside the graph of")]
+    assert "it ran as it is, without records" in why
+    assert dump.data == {} and dump.report["faults"] == []
+    other = build(Plain)
+    with dumped(tmp_path / "third", other) as dump:  # by a new process
+        assert run(other) == without
+    assert len(dump.data) == 5
+
+
+def test_an_exception_in_a_copy_does_not_reach_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = build(Plain)
+    without = run(net)
+
+    def broken(*args: Any) -> Any:
+        raise MemoryError("ours")
+
+    monkeypatch.setattr(copied_graph, "replay_plan", broken)
+    with pytest.warns(RuntimeWarning, match="ours"), dumped(tmp_path, net) as dump:
+        assert run(net) == without
+    assert any("ours" in why for why in dump.unseen.values()) and dump.data == {}
+
+
+def uncompilable(t):
+    try:
+        return t
+    finally:
+        pass
+
+
+def test_a_piece_whose_gradients_do_not_compile_leaves_those_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MindSpore drops what PyNative has recorded where a jitted function fails to compile; 2.7 records no more."""
+    net = build(Plain)
+
+    @ms.jit
+    def loss(x, n):
+        return net(x) * n
+
+    def run_jitted() -> list[bytes]:
+        n = ms.Tensor(2, ms.int32)
+        value, gradients = ms.value_and_grad(
+            lambda x: ops.exp(loss(x * 1.0, n) * 0.1) + net.a(x).sum(), None, net.trainable_params()
+        )(batch())
+        return [t.asnumpy().tobytes() for t in (value, *gradients)]
+
+    without = run_jitted()
+    monkeypatch.setattr(piece_gradients, "F", SimpleNamespace(stop_gradient=uncompilable))
+    with dumped(tmp_path, net) as dump:
+        assert run_jitted() == without
+    assert "Cell.a.Dense.forward.0" in dump.data and "Cell.a.Dense.backward.0" not in dump.data
+    assert any(what.startswith("gradients inside the graph of") for what in dump.unseen)
+
+
+class Nests(nn.Cell):
+    """Takes a nest and a number, and gives a nest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.act = nn.Dense(3, 3), nn.Tanh()
+
+    def construct(self, pair, n):
+        h = self.act(self.a(pair[0])) * n
+        return h, (self.a(pair[1][0]) * h, n)
+
+
+@pytest.mark.parametrize("way", ["jit", "graph"])
+def test_nests_and_numbers_go_in_and_out(way: str, tmp_path: Path) -> None:
+    def trained(call: Callable[..., Any], net: Any) -> list[bytes]:
+        def loss(x, y):
+            h, (g, times) = call(ms.mutable((x * 2.0, (y,))), n)
+            return (h * g).sum() * times
+
+        n = (
+            3 if way == "jit" else ms.mutable(3)
+        )  # with which MindSpore mixes the gradients of a jitted piece up
+
+        values = ms.value_and_grad(loss, (0, 1), net.trainable_params())(batch(), batch() * 2.0)
+        return [t.asnumpy().tobytes() for t in flat(values)]
+
+    def recorded(path: Path, call: Callable[[Any], Callable[..., Any]]) -> list[bytes]:
+        net = build(Nests)
+        with opened(path, level="L0", task="tensor") as debugger:
+            debugger.start(net)
+            seen = trained(call(net), net)
+            debugger.stop()
+            debugger.step()
+        return seen
+
+    def jitted(net: Any) -> Callable[..., Any]:
+        @ms.jit
+        def call(pair, n):
+            return net(pair, n)
+
+        return call
+
+    recorded(tmp_path / "pynative", lambda net: net)
+    net = build(Nests)
+    if way == "graph":
+        ms.set_context(mode=ms.GRAPH_MODE)
+    made = jitted if way == "jit" else lambda net: net
+    assert recorded(tmp_path / way, made) == trained(made(net), net)
+    folder = tmp_path / way / "dump"
+    folder = folder / "graph" if way == "jit" else folder
+    assert uncopied(folder, 1) == [] and otherwise(folder, tmp_path / "pynative" / "dump") == []
+
+
+def test_a_nest_is_an_argument_of_a_graph(tmp_path: Path) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = build(Nests)
+    with dumped(tmp_path, net) as dump:
+        net(ms.mutable((batch(), (batch(),))), ms.mutable(3))
+    assert dump.unseen == {} and len(dump.data) == 3
+
+
+class Saying(nn.Cell):
+    """Prints in a branch that only the run decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Dense(3, 3)
+
+    def construct(self, x):
+        if x.sum() > 100:
+            print("far")
+        else:
+            print("near")
+        return self.a(x).sum()
+
+
+class Printing(Plain):
+    def construct(self, x):
+        ops.print_("once", x.sum())
+        return self.act(self.a(x)).sum()
+
+
+def test_what_prints_prints_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = build(Printing)
+    without = run(net)
+    ms.runtime.synchronize()
+    capfd.readouterr()
+    with dumped(tmp_path, net) as dump:
+        assert run(net) == without
+    ms.runtime.synchronize()
+    assert capfd.readouterr().out.count("once") == 1
+    assert len(dump.data) == 5 and dump.unseen == {}
+
+
+class Saving(Plain):
+    folder = ""
+
+    def construct(self, x):
+        h = save.save_grad(self.folder, "h", self.a(x))
+        return ops.depend(self.act(h).sum(), save.save(self.folder, "x", (x, h)))
+
+
+def test_what_saves_saves_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = build(Saving)
+    net.folder = str(tmp_path / "saved")
+    with dumped(tmp_path, net) as dump:
+        run(net)
+    ms.runtime.synchronize()
+    assert len(list((tmp_path / "saved").rglob("*.npy"))) == 3
+    assert "is not saved" not in caplog.text
+    assert len(dump.data) == 5 and dump.unseen == {}
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_a_graph_without_a_copy_runs_as_it_is_unless_taps_are_wanted(always: bool, tmp_path: Path) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = build(Saying)
+    without = run(net)
+    options = {"graph_taps": "always"} if always else {}
+    with opened(tmp_path, level="L0", **options) as debugger:
+        debugger.start(net)
+        assert run(net) == without
+        debugger.stop()
+        debugger.step()
+    assert bool(records(tmp_path / "dump")) == always
+    told = " ".join(entry["why"] for entry in report(tmp_path / "dump")["not_seen"])
+    assert ("last bits may be others" in told) == always and "branches or loops" in told
