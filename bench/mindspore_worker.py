@@ -1,7 +1,8 @@
 """One process that trains a small MindSpore network with one tool (none, probe or msprobe), a step at a time.
 
-`python -m bench.mindspore_worker TOOL NETWORK LEVEL TASK SUMMARY FOLDER` makes a step for every line it reads,
-and answers with a line of JSON: wall and CPU seconds of the step, start to step() included.
+`python -m bench.mindspore_worker TOOL NETWORK LEVEL TASK SUMMARY FOLDER [graph]` makes a step for every line it
+reads, and answers with a line of JSON: wall and CPU seconds of the step, with those of processes that ended in it,
+start to step() included. The line "rest" is a step that is not dumped. graph: the whole step is one compiled graph.
 """
 
 from __future__ import annotations
@@ -68,12 +69,33 @@ def debugger(tool: str, level: str, task: str, summary: str, folder: Path) -> An
     return None
 
 
-def main(tool: str, name: str, level: str, task: str, summary: str, place: str) -> None:
+def trained(model: Any, graph: bool) -> tuple[Any, Any]:
+    """Return what makes one step of training and returns the loss, and a weight that it changes."""
+    import mindspore as ms
+    from mindspore import nn
+
+    optimizer = nn.SGD(model.trainable_params(), 0.01)
+    weight = optimizer.parameters[0]
+    if graph:
+        ms.set_context(mode=ms.GRAPH_MODE, jit_config={"jit_level": "O0"})
+        whole = nn.TrainOneStepCell(model, optimizer)
+        whole.set_train()
+        return whole, weight
+    forward = ms.value_and_grad(lambda *b: model(*b), None, optimizer.parameters)
+
+    def step(*batch: Any) -> Any:
+        loss, grads = forward(*batch)
+        optimizer(grads)
+        return loss
+
+    return step, weight
+
+
+def main(tool: str, name: str, level: str, task: str, summary: str, place: str, mode: str = "") -> None:
     """Take the real standard output for the answers; what the tools print goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import mindspore as ms
-    from mindspore import nn
 
     ms.set_context(runtime_num_threads=1)
     ms.set_seed(1)
@@ -81,21 +103,25 @@ def main(tool: str, name: str, level: str, task: str, summary: str, place: str) 
     watch = debugger(tool, level, task, summary, folder)
     model, batch = network(name)
     model.set_train()
-    optimizer = nn.SGD(model.trainable_params(), 0.01)
-    forward = ms.value_and_grad(lambda *b: model(*b), None, optimizer.parameters)
-    for _ in sys.stdin:
-        begin = time.process_time(), time.perf_counter()
-        if watch is not None:
+    step, weight = trained(model, mode == "graph")
+    for order in sys.stdin:
+        begin = cpu(), time.perf_counter()
+        dumped = watch is not None and order != "rest\n"
+        if dumped:
             watch.start(model)
-        loss, grads = forward(*batch)
-        optimizer(grads)
-        loss.asnumpy(), optimizer.parameters[0].asnumpy()
-        if watch is not None:
+        step(*batch).asnumpy(), weight.asnumpy()
+        if dumped:
             watch.stop()
             watch.step()
-        took = {"cpu": time.process_time() - begin[0], "wall": time.perf_counter() - begin[1]}
+        took = {"cpu": cpu() - begin[0], "wall": time.perf_counter() - begin[1]}
+        took["records"] = sum(path.stat().st_size for path in folder.rglob("dump.json"))
         shutil.rmtree(folder / "dump", ignore_errors=True)
         print(json.dumps(took), file=answers, flush=True)
+
+
+def cpu() -> float:
+    """Return the CPU seconds of this process, and of those that it started and that have ended."""
+    return sum(os.times()[:4])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,10 @@ from .turns import Answer
 __all__ = ["PAGE", "RESULT", "brief", "load", "make", "text_of"]
 
 RESULT = Path(__file__).parent / "results" / "performance.json"
-MINDSPORE = Path(__file__).parent / "results" / "mindspore.json"
+MINDSPORE = {
+    "MindSpore": Path(__file__).parent / "results" / "mindspore.json",
+    "MindSpore, compiled": Path(__file__).parent / "results" / "mindspore_graph.json",
+}
 PAGE = ROOT / "docs" / "performance.md"
 READMES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
 _BEGIN, _END = "<!-- made by python -m bench: begin -->", "<!-- end -->"
@@ -336,10 +339,11 @@ def _convert(known: Known) -> str:
 
 
 def _mindspore() -> str:
-    if not MINDSPORE.exists():
-        return ""
-    found = json.loads(MINDSPORE.read_text())
-    return f"## MindSpore\n\n{found['about']}\n\n{table(found['head'], found['rows'])}"
+    found = {title: json.loads(path.read_text()) for title, path in MINDSPORE.items() if path.exists()}
+    return "\n\n".join(
+        f"## {title}\n\n{part['about']}\n\n{table(part['head'], part['rows'])}"
+        for title, part in found.items()
+    )
 
 
 # -- pictures and README --------------------------------------------------------------------------------------------
