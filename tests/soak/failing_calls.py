@@ -105,6 +105,7 @@ def ran(server: Server, folder: Path, mode: str, fault: Fault | None = None, nth
     """Run once below a new folder, where the n-th call fails."""
     folder.mkdir(parents=True)
     out = folder.with_name(f"{folder.name}.out")
+    out.unlink(missing_ok=True)
     kinds = sum(1 << kind for kind in fault.kinds) if fault else 0
     numbers = [kinds, nth, fault.code, int(fault.lasting)] if fault else [0, 0, 0, 0]
     lines = Lines(server.said[0])
@@ -130,13 +131,17 @@ def sweep(program: str, folder: Path, modes: Sequence[str], check: Check, *, sam
         for mode in modes:
             whole = ran(server, folder / mode, mode)
             assert whole.result, whole.printed
+            # All run in one place: a dump holds its path, and a checksum of what holds it.
+            whole = attrs.evolve(whole, folder=whole.folder.rename(folder / f"{mode}.whole"))
             for number, (fault, nth) in enumerate(
                 _chosen(whole.counts, samples // len(modes), program + mode)
             ):
-                run = ran(server, folder / f"{mode}{number}", mode, fault, nth)
+                run = ran(server, folder / mode, mode, fault, nth)
                 where = f"{mode}, {fault.name} at {nth} ({run.hit.replace(str(run.folder), '')}): "
                 wrong += (found := [where + each for each in check(whole, run, fault)])
-                if not found:
+                if found:
+                    run.folder.rename(folder / f"{mode}{number}")
+                else:
                     shutil.rmtree(run.folder)
             print(mode, number + 1, "runs")
     return wrong
@@ -267,11 +272,11 @@ def check_command(whole: Ran, run: Ran, fault: Fault) -> Iterator[str]:
 
 
 def _files(folder: Path) -> dict[Path, bytes]:
-    """What each file holds, without the folder and times; of TensorBoard's only that they are there."""
+    """What each file holds, without times; of TensorBoard's only that they are there."""
     found = {}
     for path in folder.rglob("*"):
         if path.is_file():
-            raw = b"" if ".tfevents." in path.name else path.read_bytes().replace(os.fsencode(folder), b"")
+            raw = b"" if ".tfevents." in path.name else path.read_bytes()
             name = re.sub(r"\d{10}", "", str(path.relative_to(folder)))
             raw = raw[-20:] if path.suffix == ".html" else raw  # its data are packed, with the folder in them
             found[Path(name)] = re.sub(rb"\d{4}-\d\d-\d\d[T ][\d:.+]+", b"", raw)
