@@ -247,6 +247,31 @@ def test_a_nest_is_an_argument_of_a_graph(tmp_path: Path) -> None:
     assert dump.unseen == {} and len(dump.data) == 3
 
 
+class Choosing(Plain):
+    """A branch in a loop: MindSpore exports this graph, and not the one with taps (2.10)."""
+
+    def construct(self, x):
+        i = ms.Tensor(0, ms.int32)
+        while i < 2:
+            if x.sum() > 0:  # noqa: SIM108 - as people write it
+                x = self.a(x)
+            else:
+                x = self.act(x) + 1.0
+            i = i + 1
+        return x.sum()
+
+
+def test_a_branch_in_a_loop_is_recorded(tmp_path: Path) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = build(Choosing)
+    without = run(net)
+    with dumped(tmp_path, net) as dump:
+        assert run(net) == without
+    assert any(".forward." in name for name in dump.data)
+    assert not any(what.startswith("inside the graph") for what in dump.unseen)
+    assert all(entry["runs"] == entry["equal"] == 1 for entry in dump.report["graphs"].values())
+
+
 class Saying(nn.Cell):
     """Prints in a branch that only the run decides."""
 
