@@ -192,6 +192,8 @@ def test_a_file_costs_a_few_calls_more(tmp_path: Path) -> None:
             leaf.tensor(place, weight * i, (i,))
         leaf.summary.settle()
         small = weight * 1e-3
-        assert calls(lambda: leaf.tensor(place, small, (8,))) <= 39
+        assert (
+            calls(lambda: leaf.tensor(place, small, (8,))) <= 41
+        )  # two look whether the folder still is ours
         assert calls(lambda: leaf.tensor(place, small, (9,))) <= 41
     assert (tmp_path / "Torch.a.0.forward.input.8.pt").samefile(tmp_path / "Torch.a.0.forward.input.9.pt")

@@ -138,7 +138,7 @@ class Folder(Descriptor):
         with contextlib.suppress(FileNotFoundError), naming(self.path / name):
             os.unlink(name, dir_fd=self.fd)
 
-    def replace(self, name: str, content: bytes | Iterable[bytes]) -> None:
+    def replace(self, name: str, content: bytes | Iterable[bytes | memoryview]) -> None:
         """Write a file so that its name always refers to a complete one.
 
         content: all of it, or its pieces, which are written one by one.
@@ -153,6 +153,7 @@ class Folder(Descriptor):
                 try:
                     for piece in (content,) if isinstance(content, bytes) else content:
                         rest = memoryview(piece)
+                        rest = rest.cast("B") if rest.nbytes else rest[:0]
                         while rest:
                             rest = rest[os.write(fd, rest) :]
                 finally:
@@ -181,7 +182,7 @@ def _close(fd: int) -> None:
         os.close(fd)
 
 
-def replace_file(path: Path, content: bytes | Iterable[bytes]) -> None:
+def replace_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
     """Do the same as `Folder.replace` with a file in a folder that is not held."""
     folder = Folder(path.parent)
     try:

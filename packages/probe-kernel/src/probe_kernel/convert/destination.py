@@ -10,7 +10,6 @@ from pathlib import Path
 
 from probe_format.errors import FormatError
 from probe_format.safe_files import replace_file
-from probe_format.tensors import write_parts
 
 from probe_kernel.output_folder import file_in
 from probe_kernel.read.find import MAPPING
@@ -53,7 +52,7 @@ class Destination:
         if isinstance(parts, Reordered):
             parts.write(path)
         else:
-            write_parts(path, parts)
+            replace_file(path, parts)
         if short != name:
             self._record_name(folder, f"{short},{name}")
         return path
@@ -67,15 +66,14 @@ class Destination:
                 # From here on it is Probe's own file: the earlier one may be a link to something else.
                 there = path.is_file() and not path.is_symlink()
                 text = path.read_text("utf-8", "surrogateescape") if there else ""
-                lines = self._lines[folder] = set(text.split("\n"))
-                replace_file(path, os.fsencode("".join(f"{old}\n" for old in text.split("\n") if old)))
+                known = dict.fromkeys([*filter(None, text.split("\n")), line])
+                replace_file(path, os.fsencode("".join(f"{each}\n" for each in known)))
+                lines = self._lines[folder] = set(known)
             if line not in lines:
                 lines.add(line)
                 fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-                try:
-                    os.write(fd, os.fsencode(f"{line}\n"))
-                finally:
-                    os.close(fd)
+                with os.fdopen(fd, "ab") as file:  # what one write() leaves out, the next one takes
+                    file.write(os.fsencode(f"{line}\n"))
 
 
 def short_name(name: str) -> str:
