@@ -15,9 +15,10 @@ import statistics
 import sys
 import tempfile
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 
-from .tables import table
+from .tables import gathered
 from .turns import started
 
 CASES = {
@@ -78,12 +79,11 @@ def main() -> None:
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--out", type=Path, default=Path("bench/results/mindspore.json"))
     given = parser.parse_args()
-    rows: list[list[str]] = []
-    for name in given.networks.split(","):
-        for case in CASES:
-            print(f"{name}, {case} ...", file=sys.stderr, flush=True)
-            rows += rows_of(name, case, measure(name, case, given.rounds))
-            print(table(HEAD, rows[-2:]), flush=True)
+    rows = gathered(
+        HEAD,
+        product(given.networks.split(","), CASES),
+        lambda name, case: rows_of(name, case, measure(name, case, given.rounds)),
+    )
     about = (
         "PyNative on the CPU, made by `hatch run bench-mindspore:run`; bench/mindspore.py says how it is "
         f"measured. Rounds: {given.rounds}. {TAIL}"

@@ -15,9 +15,10 @@ import statistics
 import sys
 import tempfile
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 
-from .tables import table
+from .tables import gathered
 from .turns import Answer, started
 
 NETWORKS = ("gpt", "cnn")
@@ -94,12 +95,11 @@ def main() -> None:
         tools["Probe before"] = ("probe", paths_of(given.before))
     if given.msprobe:
         tools["msprobe"] = ("msprobe", here)
-    rows: list[list[str]] = []
-    for name in given.networks.split(","):
-        for task in TASKS:
-            print(f"{name}, {task} ...", file=sys.stderr, flush=True)
-            rows += rows_of(name, task, *measure(name, task, tools, given.rounds))
-            print(table(HEAD, rows[-len(tools) :]), flush=True)
+    rows = gathered(
+        HEAD,
+        product(given.networks.split(","), TASKS),
+        lambda name, task: rows_of(name, task, *measure(name, task, tools, given.rounds)),
+    )
     about = (
         "A whole step as one graph in GRAPH_MODE on the CPU, L0; bench/mindspore_graph.py says how it is measured. "
         f"Rounds: {given.rounds}. Later and not dumped: over a plain step, by the clock."

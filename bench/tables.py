@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["table"]
+__all__ = ["gathered", "table"]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -15,3 +16,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
         for row in [head, rule, *rows]
     )
+
+
+def gathered(
+    head: Sequence[str], cases: Iterable[tuple[str, str]], rows_of: Callable[[str, str], list[list[str]]]
+) -> list[list[str]]:
+    """Return the rows of all cases, and print those of each as they come. rows_of: measures one case."""
+    rows = []
+    for case in cases:
+        print(f"{', '.join(case)} ...", file=sys.stderr, flush=True)
+        found = rows_of(*case)
+        print(table(head, found), flush=True)
+        rows += found
+    return rows

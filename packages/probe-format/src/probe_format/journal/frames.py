@@ -27,8 +27,6 @@ from .places import FRAME, Places
 MAGIC = b"PROBEJ2\n"
 MAX_FRAME = 1 << 30
 
-_SIZE = struct.Struct("<I")
-
 Taken = Callable[[Event, int, int], None]
 Refused = Callable[[OSError], None]
 
@@ -129,7 +127,7 @@ class JournalWriter:
         try:
             with self.lock:
                 fd = self._file.fd
-                (size,) = _SIZE.unpack(os.pread(fd, _SIZE.size, at))
+                size, _ = FRAME.unpack(os.pread(fd, FRAME.size, at))
                 head = jsonio.loads(os.pread(fd, size, at + FRAME.size))
                 text, told = jsonio.dumps(begun(head["header"])[0]), jsonio.dumps(event[0])
                 left = size - len(text) - FRAME.size
