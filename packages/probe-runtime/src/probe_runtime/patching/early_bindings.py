@@ -115,10 +115,10 @@ def find_in_namespaces(originals: Originals, namespaces: Iterable[Namespace]) ->
     tables: list[Any] = list(namespaces)
     values = list(chain.from_iterable(map(dict.values, tables)))
     tables += [value for value in values if type(value) is dict and value]
-    found = _places(originals, tables)
-    for row in [value for value in values if type(value) is list and value]:
-        found += _items(originals, row)
-    return found
+    rows = [value for value in values if type(value) is list and value]
+    if originals.keys().isdisjoint(map(id, chain(*map(dict.values, tables), *rows))):
+        return []  # as nearly always
+    return list(chain.from_iterable(_items(originals, holder) for holder in (*tables, *rows)))
 
 
 def _places(originals: Originals, tables: list[Any], *, deep: bool = False) -> list[Found]:

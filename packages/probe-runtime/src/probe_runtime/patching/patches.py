@@ -18,7 +18,7 @@ from .kept import KeptCopies, functions_of
 from .lookup import Listed, Wrap, custom_place, go_down, is_function, name_of
 from .places import Found, Item, Place, Stood
 from .registry import PlaceTable, lock
-from .stale_references import Own, OwnTuple
+from .stale_references import Own
 from .switch import Label, Switch, Tap
 
 
@@ -28,7 +28,6 @@ class Prepared:
     listed: the places of the listed names.
     guests: places that are replaced with them, and whose calls are not recorded.
     originals: what stands in for which function; the first place of a function counts (F.conv2d, not torch.conv2d).
-    functions: all that stands in.
     owners: the ids of the namespaces of the modules that own them.
     """
 
@@ -40,7 +39,6 @@ class Prepared:
         self.guests: list[Place] = []
         self.table = PlaceTable(())
         self.originals: Originals = Own()
-        self.functions = OwnTuple()
         self.owners: set[int] = set()
         self._find_guests = guests
         self._imported: Any = None
@@ -58,7 +56,6 @@ class Prepared:
                 self.table = PlaceTable(places)
         if self.table.check() or changed:
             self.originals = _originals(chain(self.guests, self.listed.places))
-            self.functions = functions_of(self.table.places)
             self.owners = _namespaces_of(self.table.places)
 
 
@@ -147,7 +144,7 @@ class Patches:
                 self._models, self._kept, self._taken = models, KeptCopies(), []
                 self._of_models = self._in_models(models)
                 self._find()
-                self._kept.note(self._prepared.functions)
+                self._kept.note(self._prepared.table.functions)
                 self._kept.note(functions_of(chain(self._custom, self._of_models)))
                 if not self._suspensions:
                     self._install()

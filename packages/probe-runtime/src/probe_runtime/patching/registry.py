@@ -5,20 +5,20 @@ A place is held replaced by everyone who needs it: the first puts it in place, t
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from operator import eq, is_
+from operator import call, eq, is_
 from types import ModuleType, TracebackType
 from typing import Any
 
-import attrs
-
 from .kept import KeptCopies, functions_of
 from .lookup import resolve_owner
-from .places import ABSENT, Function, Place, Stood
-from .stale_references import OwnTuple
+from .places import ABSENT, Function, Place
+from .stale_references import Own, OwnTuple
 
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 lock = threading.RLock()
@@ -55,115 +55,103 @@ def attributes_of(rows: Iterable[tuple[str, ...]], make: Callable[..., Function]
     ]
 
 
-@attrs.frozen(eq=False)
-class _Columns:
-    """What the places of one owner hold, side by side: so they are compared in C, as a thousand of them take long.
-
-    stood: what was there when they were last looked up: ``theirs``, and ``ours`` that stands in for it.
-    inherited: the names that only a base of the owner has, and what it has under them, where a base can be changed.
-    is_first: whether each place holds what it held when it was looked up first.
-    """
-
-    owner: Any
-    places: list[Place]
-    names: list[str]
-    stood: list[Stood]
-    theirs: OwnTuple
-    ours: OwnTuple
-    inherited: tuple[list[str], OwnTuple]
-    is_first: bool
-
-    @classmethod
-    def of(cls, owner: Any, places: list[Place]) -> _Columns:
-        stood = [each.now for each in places]
-        inherited = [each for each in places if each.theirs is ABSENT and not _is_fixed(owner)]
-        return cls(
-            owner,
-            places,
-            [each.name for each in places],
-            stood,
-            OwnTuple([each.theirs for each in stood]),
-            OwnTuple([each.ours for each in stood]),
-            ([each.name for each in inherited], OwnTuple([each.now.original for each in inherited])),
-            stood == [each.first for each in places],
-        )
-
-    def holds(self, values: OwnTuple) -> bool:
-        return all(map(is_, map(vars(self.owner).get, self.names, repeat(ABSENT)), values))
-
-    def check(self) -> bool:
-        """Look up anew what is there where it is something else than before; return whether it is anywhere."""
-        names, originals = self.inherited
-        if self.holds(self.theirs) and all(
-            map(eq, map(getattr, repeat(self.owner), names, repeat(ABSENT)), originals)
-        ):
-            return False
-        for each in self.places:
-            each.check()
-        return self.stood != [each.now for each in self.places]
-
-    def set(self, values: OwnTuple, is_put: bool) -> None:
-        """Set all places to these. is_put: whether they are ours."""
-        for each in self.places:
-            each.is_put = is_put
-        if type(self.owner) is ModuleType and ABSENT not in self.theirs:
-            vars(self.owner).update(zip(self.names, values, strict=True))
-            return
-        for name, value in zip(self.names, values, strict=True):
-            if value is ABSENT:
-                delattr(self.owner, name)
-            else:
-                setattr(self.owner, name, value)
-
-
 def _is_fixed(owner: Any) -> bool:
     """Return whether nobody can set an attribute of what a class inherits from, as its bases are C's."""
     return isinstance(owner, type) and all(base.__flags__ & _IMMUTABLE for base in owner.__mro__[1:])
 
 
 class PlaceTable:
-    """Places that are put and taken back together."""
+    """Places that are put and taken back together: by loops in C that compare first, as a thousand of them take long.
+
+    places: all of them.
+    functions: what user code can get from them.
+    """
 
     def __init__(self, places: Iterable[Place]) -> None:
         self.places = list(places)
+        self._is_checked = False
         self._arrange()
 
     def _arrange(self) -> None:
-        owners: dict[int, list[Place]] = {}
-        for each in self.places:
-            owners.setdefault(id(each.owner), []).append(each)
-        self._columns = [_Columns.of(places[0].owner, places) for places in owners.values()]
+        """Put side by side what the places hold: theirs, and ours.
+
+        _single: those in which somebody else had put something first; they are compared by themselves.
+        _inherited: owners, names and values where only a base of the owner has the name, and can be changed.
+        _modules: the namespaces of modules, with all that is set there.
+        """
+        self.functions = functions_of(self.places)
+        self._stood = [each.now for each in self.places]
+        self._single = [each for each in self.places if each.now is not each.first]
+        self._usual = usual = [each for each in self.places if each.now is each.first]
+        self._gets = [vars(each.owner).get for each in usual]
+        self._names = [each.name for each in usual]
+        self._theirs = OwnTuple(each.theirs for each in usual)
+        self._ours = OwnTuple(each.ours for each in usual)
+        inherited = [each for each in usual if each.theirs is ABSENT and not _is_fixed(each.owner)]
+        self._inherited = [each.owner for each in inherited], [each.name for each in inherited]
+        self._originals = OwnTuple(each.now.original for each in inherited)
+        self._modules: dict[int, tuple[dict[str, Any], Own, Own]] = {}
+        others = []
+        for each in usual:
+            if type(each.owner) is ModuleType and each.theirs is not ABSENT:
+                _, ours, theirs = self._modules.setdefault(id(each.owner), (vars(each.owner), Own(), Own()))
+                ours[each.name], theirs[each.name] = each.ours, each.theirs
+            else:
+                others.append(each)
+        self._sets = [each.owner for each in others], [each.name for each in others]
+        self._set_ours = OwnTuple(each.ours for each in others)
+        self._backs = [each for each in others if each.theirs is not ABSENT]
+        gone = [each for each in others if each.theirs is ABSENT]
+        self._deletes = [each.owner for each in gone], [each.name for each in gone]
+
+    def _holds(self, values: OwnTuple) -> bool:
+        return all(map(is_, map(call, self._gets, self._names, repeat(ABSENT)), values))
 
     def check(self) -> bool:
         """Look up anew what is there where it is something else than before; return whether it is anywhere."""
-        changed = sum([columns.check() for columns in self._columns]) > 0  # all of them
+        inherited = map(getattr, *self._inherited, repeat(ABSENT))
+        as_before = self._holds(self._theirs) and all(map(eq, inherited, self._originals))
+        singly = self._single if as_before else self.places
+        for each in singly:
+            each.check()
+        self._is_checked = True
+        return self._arranged(singly)
+
+    def _arranged(self, singly: list[Place]) -> bool:
+        changed = bool(singly) and self._stood != [each.now for each in self.places]
         if changed:
             self._arrange()
         return changed
 
     def put(self, taken: Sequence[Place] = ()) -> None:
-        """Put ours in each place but those that somebody else has taken."""
-        changed = False
-        for columns in self._columns:  # what an owner inherits may be ours by now, and is not compared again
-            if taken or not columns.holds(columns.theirs):
-                changed = True
-                for each in columns.places:
-                    if each not in taken:
-                        each.put()
-            else:
-                columns.set(columns.ours, True)
-        if changed:
-            self._arrange()
+        """Put ours in each place but those that somebody else has taken, after a comparison unless `check` made it."""
+        # What an owner inherits may be ours by now, and is not compared again.
+        as_before = not taken and (self._is_checked or self._holds(self._theirs))
+        self._is_checked = False
+        if as_before:
+            for each in self._usual:
+                each.is_put = True
+            for names, ours, _ in self._modules.values():
+                names.update(ours)
+            deque(map(setattr, *self._sets, self._set_ours), 0)
+        singly = self._single if as_before else self.places
+        for each in singly:
+            if each not in taken:
+                each.put()
+        self._arranged(singly)
 
     def take_back(self) -> list[Place]:
         """Put back what was there; return the places where somebody else has put something, which stays."""
-        taken = []
-        for columns in self._columns:
-            if columns.is_first and columns.holds(columns.ours):
-                columns.set(columns.theirs, False)
-            else:
-                taken += [each for each in columns.places if not each.take_back()]
-        return taken
+        as_before = self._holds(self._ours)
+        if as_before:
+            for each in self._usual:
+                each.is_put = False
+            for names, _, theirs in self._modules.values():
+                names.update(theirs)
+            for each in self._backs:
+                setattr(each.owner, each.name, each.theirs)
+            deque(map(delattr, *self._deletes), 0)
+        return [each for each in (self._single if as_before else self.places[::-1]) if not each.take_back()]
 
 
 class Held:
@@ -187,34 +175,46 @@ class Held:
         self.undo()
 
 
-def replaced(places: Sequence[Place], done: Callable[[], None] = lambda: None) -> Held:
+@functools.cache
+def _table_of(places: tuple[Place, ...]) -> PlaceTable:
+    return PlaceTable(places)
+
+
+def replaced(places: Iterable[Place], done: Callable[[], None] = lambda: None) -> Held:
     """Replace all of ``places`` until the result is undone.
 
     done: called by the undo, once they are back.
     """
-    kept = KeptCopies()
+    table, kept = _table_of(tuple(places)), KeptCopies()
 
     def release() -> None:
         with lock:
             last = []
-            for each in reversed(places):
+            for each in table.places:
                 each.holders -= 1
                 if not each.holders:
                     last.append(each)
-            table = PlaceTable(last)  # holds each of ours once more, as when they were counted
-            table.take_back()
+            if len(last) == len(table.places):
+                table.take_back()
+            else:
+                for each in reversed(last):
+                    each.take_back()
             kept.give_back(last)
         done()
 
     with lock:
-        first = [each for each in places if not each.holders]
-        for each in places:
+        first = [each for each in table.places if not each.holders]
+        for each in table.places:
             each.holders += 1
         try:
-            table = PlaceTable(first)
-            table.check()
-            kept.note(functions_of(first))
-            table.put()
+            if len(first) == len(table.places):
+                table.check()
+                kept.note(table.functions)
+                table.put()
+            else:
+                kept.note(functions_of(first))
+                for each in first:
+                    each.put()
         except BaseException:
             release()
             raise

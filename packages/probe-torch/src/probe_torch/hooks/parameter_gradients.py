@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from attrs import define, field, frozen
+from attrs import define, field
 from probe_runtime.collect import Collector, TrackedParameter, faults_reported, guarded
 from torch.optim import optimizer as torchs
 
@@ -19,7 +19,7 @@ from .modules import ModuleTable
 _CONSUMED = "it came, and a hook of the run took it from .grad before Probe was called"
 
 
-@frozen
+@define
 class _Hooked:
     """Describe one parameter's hook.
 
