@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import attrs
 
 from .keys import IDLE_SECTIONS, Key, key
+from .step_rule import StepRule, first_number, step_rule
 from .value_checks import (
     choice,
     choices,
@@ -30,6 +31,7 @@ Device = Literal["host", "device"]
 FileFormat = Literal["npy", "bin"]
 Compiled = Literal["not_seen", "eager"]
 GraphTaps = Literal["beside", "always"]
+RecordWhen = Literal["training", "grad"]
 
 SECTIONS: tuple[str, ...] = get_args(Task)
 """The tasks. Each may have a section of its own in the file."""
@@ -139,6 +141,31 @@ class Config:
         "true, false: at L0 and mix, also record the gradients that an optimizer's step gets (after DDP or FSDP "
         "averaged them, after clipping), as `optimizer_grad`",
         flag,
+        ours=True,
+    )
+    step_ends: StepRule = key(
+        StepRule("update"),
+        "for `probe run`: when a step ends: `update`, `all`, `last:<optimizer>`, `calls:<package.module:function>`; "
+        "see below",
+        step_rule,
+        ours=True,
+    )
+    first_step: int | None = key(
+        0,
+        "for `probe run`: the number of the first step, or `auto`: the optimizers' own count",
+        first_number,
+        ours=True,
+    )
+    record_when: RecordWhen = key(
+        "training",
+        "for `probe run`: `training`: forwards in training mode begin a step; `grad`: all that have gradients",
+        choice(*get_args(RecordWhen)),
+        ours=True,
+    )
+    models: tuple[str, ...] = key(
+        (),
+        "for `probe run`: classes of models, where what an optimizer trains is not meant",
+        names,
         ours=True,
     )
     device: Device = key(
