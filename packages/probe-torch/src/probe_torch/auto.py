@@ -12,7 +12,9 @@ from typing import Any
 
 from probe_format.errors import UsageError
 from probe_runtime.auto import AutoSteps
+from probe_runtime.auto.function_steps import FunctionSteps
 from probe_runtime.auto.activation import settings_of_environment
+from probe_runtime.config import StepRule
 from probe_runtime.session import Session
 
 from .debugger import PrecisionDebugger
@@ -39,8 +41,13 @@ def begin(config_path: str | None = None, settings: Mapping[str, Any] | None = N
             f"level {config.level} is for scripts that call Probe; probe run records at L0, L1 and mix."
         )
     scene = TorchScene(config.models)
-    steps = AutoSteps(session, scene, config.step_ends, config.first_step, config.record_when == "grad")
+    first = None if config.first_step == "auto" else int(config.first_step)
+    steps = AutoSteps(session, scene, StepRule.of(config.step_ends), first, config.record_when == "grad")
     looking = ExitStack()  # for as long as the process lasts
+    if steps.rule.kind == "calls":
+        function = FunctionSteps(steps)
+        steps.look = function.look
+        looking.callback(function.close)
     looking.enter_context(watched(steps, scene))
     _running.append(steps)
     atexit.register(_end, looking, steps)

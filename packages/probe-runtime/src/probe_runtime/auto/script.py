@@ -74,7 +74,8 @@ def run(what: Script, arguments: Sequence[str]) -> None:
     try:
         exec(what.code, names)
     except Exception as e:
-        sys.excepthook(type(e), e, _of_the_user(e.__traceback__))
+        e.__traceback__ = _of_the_user(e.__traceback__)
+        sys.excepthook(type(e), e, e.__traceback__)
         raise SystemExit(1) from None
 
 

@@ -51,8 +51,9 @@ class AutoSteps:
     first: the number of the first step; None to take it from the optimizers' own count.
     in_any_mode: whether a forward in evaluation mode counts as training if it has gradients.
     say: takes a line for the user.
+    look: called at each event by which the function of the rule may be there.
     over: whether nothing is looked at any more.
-    found: {"models": ..., "optimizers": ..., "rule": ...} of the first step; None before it.
+    found: {"models": ..., "optimizers": ..., "step_ends": ...} of the first step; None before it.
     """
 
     session: Session
@@ -61,6 +62,7 @@ class AutoSteps:
     first: int | None = 0
     in_any_mode: bool = False
     say: Callable[[str], None] = lambda text: tell(f"Probe: {text}")
+    look: Callable[[], None] = lambda: None
     over: bool = False
     found: dict[str, Any] | None = None
     pid: int = field(factory=os.getpid)
@@ -89,6 +91,7 @@ class AutoSteps:
     @_sheltered
     def called(self, module: Any) -> None:
         """Take the beginning of an outermost call of a module."""
+        self.look()
         if self.rule.kind == "calls" or not self.scene.optimizers() or self.scene.in_backward():
             return
         has_gradients = self.scene.takes_gradients()
@@ -115,6 +118,7 @@ class AutoSteps:
     @_sheltered
     def optimizer_made(self) -> None:
         """Take that there is another optimizer."""
+        self.look()
         if not self._open:
             self._make_ready()
 
@@ -191,7 +195,8 @@ class AutoSteps:
 
     def _begin(self) -> None:
         models = list(self.scene.models())
-        if not models:
+        if not models and self.session.config.level != "L1":
+            self._once("there is no model yet; where no optimizer trains it, name its class: models: [Net].")
             return
         if self.found is None:
             self._introduce(models)
@@ -203,7 +208,7 @@ class AutoSteps:
         if self._ready_for != list(map(id, models)):
             self.session.unready()
         self._open = self._collecting = True
-        self.session.start(models[0] if len(models) == 1 else models, None)
+        self.session.start(models[0] if len(models) == 1 else models or None, None)
 
     def _rest(self) -> None:
         if self._collecting:
@@ -273,8 +278,9 @@ class AutoSteps:
         self.found = {
             "models": [type(one).__name__ for one in models],
             "optimizers": [type(one).__name__ for one in optimizers],
-            "rule": str(self.rule),
+            "step_ends": str(self.rule),
         }
+        self.session.about["found"] = self.found
         rule = {
             "update": "a step ends with an update",
             "all": "a step ends when every optimizer has stepped",
@@ -282,7 +288,7 @@ class AutoSteps:
             "calls": f"each call of {self.rule.which} is a step",
         }[self.rule.kind]
         self.say(
-            f"found the model {', '.join(self.found['models'])} and the optimizer "
+            f"found the model {', '.join(self.found['models']) or '(none)'} and the optimizer "
             f"{', '.join(self.found['optimizers']) or '(none)'}; {rule} (step_ends: {self.rule})."
         )
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import attrs
 
 from .keys import IDLE_SECTIONS, Key, key
-from .step_rule import StepRule, first_number, step_rule
+from .step_rule import first_number, step_rule
 from .value_checks import (
     choice,
     choices,
@@ -143,28 +143,28 @@ class Config:
         flag,
         ours=True,
     )
-    step_ends: StepRule = key(
-        StepRule("update"),
-        "for `probe run`: when a step ends: `update`, `all`, `last:<optimizer>`, `calls:<package.module:function>`; "
+    step_ends: str = key(
+        "update",
+        "`update`, `all`, `last:<optimizer>` or `calls:<package.module:function>`: when a step ends under `probe run`; "
         "see below",
         step_rule,
         ours=True,
     )
-    first_step: int | None = key(
+    first_step: int | str = key(
         0,
-        "for `probe run`: the number of the first step, or `auto`: the optimizers' own count",
+        "a whole number, or `auto` (the optimizers' own count): the number of the first step under `probe run`",
         first_number,
         ours=True,
     )
     record_when: RecordWhen = key(
         "training",
-        "for `probe run`: `training`: forwards in training mode begin a step; `grad`: all that have gradients",
+        "`training`: under `probe run`, forwards in training mode begin a step; `grad`: all that have gradients",
         choice(*get_args(RecordWhen)),
         ours=True,
     )
     models: tuple[str, ...] = key(
         (),
-        "for `probe run`: classes of models, where what an optimizer trains is not meant",
+        "names of classes: the models, where `probe run` is not to take what optimizers train",
         names,
         ours=True,
     )

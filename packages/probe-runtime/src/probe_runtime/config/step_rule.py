@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from attrs import frozen
 from probe_format.errors import Problem
@@ -28,6 +28,12 @@ class StepRule:
     kind: str
     which: str = ""
 
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return the rule that a checked text stands for."""
+        kind, _, which = text.partition(":")
+        return cls(kind, which)
+
     def ends(self, live: Sequence[Any], stepped: set[int]) -> bool:
         """Return whether the step is over now that the optimizers with these ids have stepped.
 
@@ -51,24 +57,18 @@ class StepRule:
 
 
 def step_rule(value: object, where: str) -> Checked:
-    """Check for a rule of when a step ends; kept as a `StepRule`."""
-    if isinstance(value, StepRule):
-        return value, ()
-    if not isinstance(value, str):
-        return None, (Problem(where, f"{brief(value)} is no text.", f"Write {EXAMPLES}."),)
-    kind, colon, which = value.partition(":")
+    """Check for the text of a rule."""
     problem = None
-    if kind not in KINDS:
+    kind, colon, which = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if not isinstance(value, str):
+        problem = f"{brief(value)} is no text."
+    elif kind not in KINDS:
         problem = f"{value!r} is not known. {did_you_mean(kind, KINDS)}".strip()
     elif (kind in ("last", "calls")) != bool(which) or (colon and not which):
         problem = f"{value!r}: {_WANTS[kind]}."
     elif kind == "calls" and not all(which.partition(":")[::2]):
         problem = f"{value!r} names no function."
-    return (
-        (StepRule(kind, which), ())
-        if problem is None
-        else (None, (Problem(where, problem, f"Write {EXAMPLES}."),))
-    )
+    return (value, ()) if problem is None else (None, (Problem(where, problem, f"Write {EXAMPLES}."),))
 
 
 _WANTS = {
@@ -80,9 +80,9 @@ _WANTS = {
 
 
 def first_number(value: object, where: str) -> Checked:
-    """Check for a number of a step, or "auto", which is kept as None."""
+    """Check for the number of a step, or "auto"."""
     if value == "auto":
-        return None, ()
+        return value, ()
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         return None, (
             Problem(where, f"{brief(value)} is no number of a step.", 'Write a number from 0 up, or "auto".'),

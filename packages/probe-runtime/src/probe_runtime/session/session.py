@@ -39,6 +39,7 @@ class Session:
     step_number: the number of the current step.
     closed: whether close() was called.
     run: the step that is being dumped, or None.
+    about: more keys for the header of each step.
     """
 
     config: Config
@@ -48,6 +49,7 @@ class Session:
     step_number: int = 0
     closed: bool = False
     run: RunningStep | None = None
+    about: dict[str, Any] = field(factory=dict)
     _steps: StepFilter = field(init=False)
     _ranks: RankFilter = field(init=False)
     _rank_id: int | None = None
@@ -258,7 +260,7 @@ class Session:
             if self.config.overwrite:
                 clear(directory)
             if self.config.overwrite or not holds_data(directory):
-                return open_step(directory, {"rank": rank, "step": self.step_number})
+                return open_step(directory, {"rank": rank, "step": self.step_number, **self.about})
             notice(
                 f"Probe: {directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
                 "dump_path, or set overwrite=True."

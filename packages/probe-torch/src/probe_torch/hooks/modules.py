@@ -172,6 +172,7 @@ _watching: list[tuple[dict[int, TrackedModule], OnCall]] = []
 _outermost: list[Callable[[nn.Module], None]] = []
 _inside = _Inside()
 _nested = Nested()
+_NOBODY: tuple[dict[int, TrackedModule], Any] = ({}, None)
 
 
 def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -189,10 +190,10 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
                 _inside.is_call = False
         try:
             entries, on_call = _watching[-1]
-            entry = entries[id(self)]
-        except (KeyError, IndexError):
-            return original(self, *args, **kwargs)
-        if _thread.muted or _nested.is_recorded(self, call):
+        except IndexError:
+            entries, on_call = _NOBODY
+        entry = entries.get(id(self))
+        if entry is None or _thread.muted or _nested.is_recorded(self, call):
             return original(self, *args, **kwargs)
         before, (_nested.what, _nested.by) = (_nested.what, _nested.by), (self, call)
         try:

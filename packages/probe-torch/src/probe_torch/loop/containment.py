@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ class Containment:
     """
 
     def __init__(self) -> None:
+        self._modules: list[nn.Module] = []
         self._above: dict[int, list[nn.Module]] = {}
         self._holders: dict[int, list[nn.Module]] = {}
         for one in gc.get_objects():
@@ -27,6 +28,7 @@ class Containment:
                 kind, torch.fx.GraphModule
             ):  # one that was compiled
                 continue
+            self._modules.append(one)
             names: dict[str, Any] = object.__getattribute__(one, "__dict__")
             for inner in _values(names.get("_modules")):
                 self._above.setdefault(id(inner), []).append(one)
@@ -46,6 +48,10 @@ class Containment:
                 if not above:
                     found[id(one)] = one
         return list(found.values())
+
+    def of_classes(self, names: Sequence[str]) -> list[nn.Module]:
+        """Return the modules of these classes, in the order of the names."""
+        return [one for name in names for one in self._modules if type(one).__name__ == name]
 
     def models_of(self, parameters: Iterable[torch.Tensor]) -> list[nn.Module]:
         """Return the topmost modules that hold these parameters, in the order of the parameters."""

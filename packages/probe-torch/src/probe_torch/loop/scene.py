@@ -56,9 +56,7 @@ class TorchScene:
 
     def _look(self, held: Containment) -> None:
         parameters = [p for one in self.optimizers() for group in one.param_groups for p in group["params"]]
-        tops = held.models_of(parameters)
-        if self.named:
-            tops = [one for top in tops for one in top.modules() if type(one).__name__ in self.named]
+        tops = held.of_classes(self.named) if self.named else held.models_of(parameters)
         if not self._is_known:
             self._roots.clear()
         self._tops, self._is_known = [weakref.ref(top) for top in tops], True
