@@ -11,9 +11,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from probe_format.errors import UsageError
-from probe_runtime.auto import AutoSteps
-from probe_runtime.auto.function_steps import FunctionSteps
-from probe_runtime.auto.activation import settings_of_environment
+from probe_runtime.auto import AutoSteps, FunctionSteps, settings_of_environment
 from probe_runtime.config import StepRule
 from probe_runtime.session import Session
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from probe_format.errors import ProbeError
 from probe_format.terminal import tell
 
 from probe_runtime.config import load, resolve
 from probe_runtime.config.config import KEYS
+from probe_runtime.yaml_text import YamlError, parse
 
 from . import activation
 from .script import Script, module, run, script
@@ -66,8 +66,8 @@ class _Key(argparse.Action):
         self, parser: Any, space: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         try:
-            value = yaml.safe_load(values)
-        except yaml.YAMLError:
+            value, _ = parse(values)
+        except (YamlError, RecursionError):
             value = values
         setattr(space.keys, self.dest, value)
 

@@ -68,7 +68,7 @@ class _Hidden:
             self._steps.update_ends()
 
 
-_dynamo: Any = torch._C._dynamo.eval_frame  # which is there before anything of Dynamo is imported
+_frames: Any = torch._C._dynamo.eval_frame  # which is there before anything of Dynamo is imported
 
 
 def _uncompiled(event: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,18 +78,18 @@ def _uncompiled(event: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def call(*args: Any) -> Any:
-        before = _dynamo.set_eval_frame(None)
+        before = _frames.set_eval_frame(None)
         try:
             return event(*args)
         finally:
-            _dynamo.set_eval_frame(before)
+            _frames.set_eval_frame(before)
 
     call._torchdynamo_disable = True  # type: ignore[attr-defined]
-    if hasattr(_dynamo, "skip_code"):  # to torch 2.6
-        _dynamo.skip_code(call.__code__)
+    if hasattr(_frames, "skip_code"):  # to torch 2.6
+        _frames.skip_code(call.__code__)
     else:
-        skip, default = _dynamo._FrameAction.SKIP, _dynamo._FrameAction.DEFAULT
-        _dynamo.set_code_exec_strategy(call.__code__, _dynamo._FrameExecStrategy(skip, default))
+        skip, default = _frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT
+        _frames.set_code_exec_strategy(call.__code__, _frames._FrameExecStrategy(skip, default))
     return call
 
 
