@@ -18,6 +18,7 @@ ALLOWED = {
     ("probe_analysis.cli.trend", "sys.stdout"): "asks for the encoding",
     ("probe_kernel.control.kernel_patterns", "warnings.catch_warnings"): "a pattern of the user's is tried",
     ("probe_kernel.control.kernel_patterns", "warnings.simplefilter"): "the same",
+    ("probe_runtime.auto.start_up.sitecustomize", "sys.stderr"): "says that nothing of Probe's could be imported",
     ("probe_torch.planning.planner", "warnings.catch_warnings"): "silences torch",
     ("probe_torch.planning.planner", "warnings.filterwarnings"): "the same",
 }  # fmt: skip

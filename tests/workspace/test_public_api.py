@@ -69,7 +69,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "parse_debug_name", "parse_name", "safe_file_name", "tensor_file_name", "with_direction",
     },
     "probe_format.on_demand": {"on_demand"},
-    "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "is_own"},
+    "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "RUNNER", "is_own"},
     "probe_format.plain_files": {"in_memory", "is_file", "read_file", "read_plain", "refuse_link"},
     "probe_format.terminal": {"ProgressLine", "printable", "say", "tell"},
     "probe_format.read": {
@@ -107,7 +107,10 @@ MODULE_NAMES: dict[str, set[str]] = {
         "Recorder", "Segment", "SegmentState", "sheltered", "Target", "tracked_parameters", "TrackedModule",
         "TrackedParameter", "untold", "UNTOLD", "Walk",
     },
-    "probe_runtime.config": {"Config", "ConfigFile", "compact", "earlier_dump", "load", "parse_init_step", "resolve"},
+    "probe_runtime.auto": {"AutoSteps", "FunctionSteps", "Scene", "settings_of_environment"},
+    "probe_runtime.config": {
+        "Config", "ConfigFile", "StepRule", "compact", "earlier_dump", "load", "parse_init_step", "resolve",
+    },
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
         "FileNames", "LARGE", "Leaf", "Placement", "RunError", "StepFiles", "TensorOptions", "array_json",

@@ -42,6 +42,7 @@ def test_its_guide_is_in_the_navigation() -> None:
         "config.md",
         "command-line.md",
         "plan.md",
+        "run.md",
         "troubleshooting.md",
         "loss-is-nan.zh-CN.md",
     )

@@ -21,6 +21,10 @@ PAIRS = {
 # Modules that one of them has alone, and why the other has nothing of the kind.
 ONLY_TORCH = {
     "aside": "MindSpore has no modes and no __torch_function__ that would see what Probe computes",
+    **dict.fromkeys(
+        ("auto", "loop", "loop.containment", "loop.scene", "loop.taps"),
+        "`probe run` finds the steps of torch's loops alone so far; MindSpore's Model.train has callbacks",
+    ),
     "compiling": "PyNative code never runs while MindSpore compiles: graphs are the room `graph` there",
     "hooks.leaf_gradients": "hooks.gradients watches leaves like any other tensor on MindSpore",
     "hooks.recompute": "what Cell.recompute() runs again on MindSpore is counted as further calls",

@@ -22,6 +22,7 @@ PAGES = [
     "from-msprobe",
     "plan",
     "command-line",
+    "run",
 ]
 ELSEWHERE = {"quick-start-mindspore": "tests/mindspore/test_walkthroughs.py"}
 #: Pages that explain, and have nothing to run.

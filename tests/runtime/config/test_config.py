@@ -137,6 +137,13 @@ def test_nothing_given() -> None:
         ({"async_dump": 1}, "async_dump", ["not a bool"]),
         ({"risk_level": "all"}, "risk_level", ["Did you mean 'ALL'?"]),
         ({"max_faults": True}, "max_faults", ["a bool"]),
+        ({"step_ends": "updates"}, "step_ends", ["Did you mean 'update'?"]),
+        ({"step_ends": "last"}, "step_ends", ["an optimizer's class or number"]),
+        ({"step_ends": "all:"}, "step_ends", ["takes nothing after it"]),
+        ({"step_ends": "calls:train"}, "step_ends", ["names no function"]),
+        ({"step_ends": 3}, "step_ends", ["3 is no text"]),
+        ({"first_step": -1}, "first_step", ["-1", "auto"]),
+        ({"first_step": True}, "first_step", ["no number"]),
         ({"async_bytes": 0}, "async_bytes", ["not above 0"]),
         ({"async_bytes": "1GiB"}, "async_bytes", ["not a whole number"]),
         ({"apis": "/no/such/apis.yaml"}, "apis", ["/no/such/apis.yaml"]),
@@ -340,6 +347,10 @@ def configs(draw: st.DrawFn) -> Config:
         max_faults=draw(st.integers(1, 1000)),
         share=draw(st.booleans()),
         graph_taps=draw(st.sampled_from(["beside", "always"])),
+        step_ends=draw(st.sampled_from(["update", "all", "last:1", "last:Adam", "calls:a.b:c.d"])),
+        first_step=draw(st.just("auto") | st.integers(0, 99)),
+        record_when=draw(st.sampled_from(["training", "grad"])),
+        models=tuple(draw(st.lists(words, max_size=2))),
     )
 
 

@@ -32,7 +32,7 @@ SAID = {
     "rank": "all", "step": "all", "scope": "everything", "list": "everything", "tensor_list": "none",
     "apis": "the packaged one", "dump_path": "`./dump_path`, and a warning", "data_mode": '`["all"]`',
     "level": "`L1`; `mix` for task `structure`", "overwrite": "false: refused",
-    "async_bytes": "1073741824 (1 GiB)",
+    "async_bytes": "1073741824 (1 GiB)", "models": "what optimizers train",
 }  # fmt: skip
 
 

@@ -14,6 +14,9 @@ OWN_MODULES = (
 )
 """Frames of these packages are left out of recorded stacks, and no others."""
 
+RUNNER = "probe_runtime.auto.script"
+"""The module that runs a user's script."""
+
 FRAMEWORKS = ("torch", "torch_npu", "mindspore", "mindtorch", "mindtorch_v2", "msadapter")
 """Packages between the user's line and Probe: their hooks and functions call it. Their frames are kept."""
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "plan": ("probe-runtime", "say what a dump of a model would write, before the run"),
     "ranks": ("probe-analysis", "find ranks that should agree and do not"),
     "report": ("probe-analysis", "make a page of a dump, or of two, to look at in a browser"),
+    "run": ("probe-runtime", "run a training script, and dump its steps"),
     "trend": ("probe-analysis", "follow a quantity over steps, layers and ranks"),
 }
 

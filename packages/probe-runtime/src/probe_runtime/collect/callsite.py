@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 
 from attrs import define, field
 from probe_format.jsonio import inert
-from probe_format.own_code import OWN_MODULES, is_own
+from probe_format.own_code import OWN_MODULES, RUNNER, is_own
 
 Key = tuple[tuple[int, ...], tuple[CodeType, ...]]
 """Identity of a stack: the instruction and the code of every frame, innermost first."""
@@ -53,7 +53,10 @@ def _walk(start: FrameType | None) -> tuple[list[int], list[CodeType]]:
 def _describe(start: FrameType | None, skip: tuple[str, ...]) -> tuple[str, ...]:
     found = []
     while start is not None:
-        if not is_own(start.f_globals.get("__name__"), skip):
+        name = start.f_globals.get("__name__")
+        if name == RUNNER:  # further out is what was called to run the user's script
+            break
+        if not is_own(name, skip):
             found.append(_text(start))
         start = start.f_back
     return tuple(found)

@@ -7,5 +7,15 @@ from .config_file import ConfigFile, load
 from .cross_checks import earlier_dump
 from .number_ranges import compact, parse_init_step
 from .resolve import resolve
+from .step_rule import StepRule
 
-__all__ = ["Config", "ConfigFile", "compact", "earlier_dump", "load", "parse_init_step", "resolve"]
+__all__ = [
+    "Config",
+    "ConfigFile",
+    "StepRule",
+    "compact",
+    "earlier_dump",
+    "load",
+    "parse_init_step",
+    "resolve",
+]

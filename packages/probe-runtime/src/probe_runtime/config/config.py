@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import attrs
 
 from .keys import IDLE_SECTIONS, Key, key
+from .step_rule import first_number, step_rule
 from .value_checks import (
     choice,
     choices,
@@ -30,6 +31,7 @@ Device = Literal["host", "device"]
 FileFormat = Literal["npy", "bin"]
 Compiled = Literal["not_seen", "eager"]
 GraphTaps = Literal["beside", "always"]
+RecordWhen = Literal["training", "grad"]
 
 SECTIONS: tuple[str, ...] = get_args(Task)
 """The tasks. Each may have a section of its own in the file."""
@@ -139,6 +141,31 @@ class Config:
         "true, false: at L0 and mix, also record the gradients that an optimizer's step gets (after DDP or FSDP "
         "averaged them, after clipping), as `optimizer_grad`",
         flag,
+        ours=True,
+    )
+    step_ends: str = key(
+        "update",
+        "`update`, `all`, `last:<optimizer>` or `calls:<package.module:function>`: when a step ends under `probe run`; "
+        "see below",
+        step_rule,
+        ours=True,
+    )
+    first_step: int | str = key(
+        0,
+        "a whole number, or `auto` (the optimizers' own count): the number of the first step under `probe run`",
+        first_number,
+        ours=True,
+    )
+    record_when: RecordWhen = key(
+        "training",
+        "`training`: under `probe run`, forwards in training mode begin a step; `grad`: all that have gradients",
+        choice(*get_args(RecordWhen)),
+        ours=True,
+    )
+    models: tuple[str, ...] = key(
+        (),
+        "names of classes: the models, where `probe run` is not to take what optimizers train",
+        names,
         ours=True,
     )
     device: Device = key(

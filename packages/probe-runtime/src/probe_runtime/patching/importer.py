@@ -1,23 +1,29 @@
-"""Import modules with the originals in place, as they keep what they import for longer than a dump lasts."""
+"""Run the code of modules, as they are imported, within a context."""
 
 from __future__ import annotations
 
 import importlib.abc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-Suspended = Callable[[], AbstractContextManager[None]]
+Around = Callable[[str], AbstractContextManager[None]]
 
 
 class Importer(importlib.abc.MetaPathFinder):
-    """Run every import within ``suspended()``, while added. The modules are searched for functions afterwards."""
+    """Run imports within a context, while added."""
 
-    def __init__(self, suspended: Suspended) -> None:
-        self._suspended = suspended
+    def __init__(self, around: Around, only: Container[str] | None = None) -> None:
+        """Prepare it.
+
+        around: takes the name of a module, and returns the context in which its code runs.
+        only: the names of the modules that are meant; None for all.
+        """
+        self._around = around
+        self._only = only
 
     def add(self) -> None:
         """Come before all other finders."""
@@ -31,6 +37,8 @@ class Importer(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
+        if self._only is not None and fullname not in self._only:
+            return None
         for finder in sys.meta_path:
             if finder is self:
                 continue
@@ -38,15 +46,15 @@ class Importer(importlib.abc.MetaPathFinder):
             spec = find(fullname, path, target) if find else None
             if spec is not None:
                 if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(spec.loader, self._suspended)
+                    spec.loader = _Loader(spec.loader, self._around)
                 return spec
         return None
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: Any, suspended: Suspended) -> None:
+    def __init__(self, loader: Any, around: Around) -> None:
         self._loader = loader
-        self._suspended = suspended
+        self._around = around
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -60,5 +68,5 @@ class _Loader(importlib.abc.Loader):
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
-        with self._suspended():
+        with self._around(module.__name__):
             self._loader.exec_module(module)

@@ -109,7 +109,8 @@ class Patches:
         self._of_models: list[Place] = []
         self._kept = KeptCopies()
         self._searched: Any = None
-        self._importer = Importer(self.suspended)
+        # With the originals in place: modules keep what they import for longer than a dump lasts.
+        self._importer = Importer(lambda name: self.suspended())
 
     @property
     def missing(self) -> dict[str, str]:

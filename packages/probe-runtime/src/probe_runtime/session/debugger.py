@@ -64,6 +64,11 @@ class Debugger:
         found._session = session
         return found
 
+    @property
+    def session(self) -> AnySession:
+        """Return what follows its calls."""
+        return self._session
+
     @class_or_instance
     def stop(self) -> None:
         """Stop collecting and write the files. Gradients that arrive before step() are still recorded."""

@@ -39,6 +39,7 @@ class Session:
     step_number: the number of the current step.
     closed: whether close() was called.
     run: the step that is being dumped, or None.
+    about: more keys for the header of each step.
     """
 
     config: Config
@@ -48,6 +49,7 @@ class Session:
     step_number: int = 0
     closed: bool = False
     run: RunningStep | None = None
+    about: dict[str, Any] = field(factory=dict)
     _steps: StepFilter = field(init=False)
     _ranks: RankFilter = field(init=False)
     _rank_id: int | None = None
@@ -56,6 +58,7 @@ class Session:
     _skip_step: int | None = None
     _last_model: LastModel = field(factory=LastModel)
     _claim: Claim = field(init=False)
+    _is_ready: bool = False
 
     def __attrs_post_init__(self) -> None:
         self._claim = Claim(self.config.dump_path)
@@ -110,6 +113,33 @@ class Session:
         run = self.run
         with self._guarded(run, "start()"):
             run.resume(model, gate)
+
+    def make_ready(self, *models: Any, ahead: int = 0) -> None:
+        """Replace functions from now on where the step that comes is wanted; nothing is recorded before `start`.
+
+        A start() in the middle of an expression, ``loss(model(x))`` for one, is too late for what Python has looked up.
+
+        models: searched for attributes that hold one of the functions.
+        ahead: how many steps after this one may come as well.
+        """
+        numbers = range(self.step_number, self.step_number + ahead + 1)
+        wanted = (
+            self.config.level != "L0"
+            and not self.closed
+            and any(self._steps(n) and self._skip_step != n for n in numbers)
+            and self._ranks(self._rank())
+        )
+        if wanted and not self._is_ready:
+            self.patches.apply(*models)
+        elif self._is_ready and not wanted:
+            self.patches.undo()
+        self._is_ready = wanted
+
+    def unready(self) -> None:
+        """Undo `make_ready`."""
+        if self._is_ready:
+            self._is_ready = False
+            self.patches.undo()
 
     def stop(self) -> None:
         """Stop collecting and write the files. Gradients that arrive before step() are still recorded.
@@ -190,6 +220,7 @@ class Session:
         if self.closed:
             return
         self.closed = True
+        self.unready()
         run, self.run = self.run, None
         if run is not None:
             with self._guarded(run, "close()"):
@@ -229,7 +260,7 @@ class Session:
             if self.config.overwrite:
                 clear(directory)
             if self.config.overwrite or not holds_data(directory):
-                return open_step(directory, {"rank": rank, "step": self.step_number})
+                return open_step(directory, {"rank": rank, "step": self.step_number, **self.about})
             notice(
                 f"Probe: {directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
                 "dump_path, or set overwrite=True."

@@ -7,7 +7,9 @@ TorchScript and the user's own hooks see the modules as they are.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -151,7 +153,24 @@ def patched_call(table: ModuleTable, on_call: OnCall) -> Held:
     return replaced(places, lambda: _watching.remove(calls))
 
 
+@contextmanager
+def outermost_calls(begins: Callable[[nn.Module], None]) -> Iterator[None]:
+    """Tell of each call of a module that no other module makes, before it begins, while open."""
+    _outermost.append(begins)
+    try:
+        with replaced([place(nn.Module, "__call__", _calling)]):
+            yield
+    finally:
+        _outermost.remove(begins)
+
+
+class _Inside(threading.local):
+    is_call = False
+
+
 _watching: list[tuple[dict[int, TrackedModule], OnCall]] = []
+_outermost: list[Callable[[nn.Module], None]] = []
+_inside = _Inside()
 _nested = Nested()
 _NOBODY: tuple[dict[int, TrackedModule], Any] = ({}, None)
 
@@ -161,6 +180,14 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or torch._C._get_tracing_state() is not None:
             return original(self, *args, **kwargs)
+        if _outermost and not _inside.is_call:
+            _inside.is_call = True
+            try:
+                for begins in _outermost:
+                    begins(self)
+                return call(self, *args, **kwargs)
+            finally:
+                _inside.is_call = False
         try:
             entries, on_call = _watching[-1]
         except IndexError:

@@ -97,22 +97,36 @@ def _optimizer_regions(
     begin: returns whether ``end`` is wanted for this region.
     before_step: torch's global hook, called within a step with the optimizer, the arguments and the keywords.
     """
-    listener = _Listener(begin, end)
+    with watched_regions(("Optimizer.step#", "Optimizer.zero_grad#"), begin, end):
+        hook = torchs.register_optimizer_step_pre_hook(before_step)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+
+@contextmanager
+def watched_regions(
+    names: tuple[str, ...], begin: Callable[[], bool], end: Callable[[], None]
+) -> Iterator[None]:
+    """Call ``begin()`` and ``end()`` around what torch's profiler would show under these names, while open.
+
+    names: their beginnings, as torch names the regions of optimizers.
+    begin: returns whether ``end`` is wanted for this region.
+    """
+    listener = _Listener(names, begin, end)
     _listening.append(listener)
     places = [place(record_function, "__enter__", _entering), place(record_function, "__exit__", _leaving)]
     try:
         with replaced(places):
-            hook = torchs.register_optimizer_step_pre_hook(before_step)
-            try:
-                yield
-            finally:
-                hook.remove()
+            yield
     finally:
         _listening.remove(listener)
 
 
 @define(eq=False)
 class _Listener:
+    names: tuple[str, ...]
     begin: Callable[[], bool]
     end: Callable[[], None]
     entered: dict[int, Any] = field(factory=dict)
@@ -120,16 +134,14 @@ class _Listener:
 
 
 _listening: list[_Listener] = []
-#: How torch names the regions of optimizers.
-_STEPS = ("Optimizer.step#", "Optimizer.zero_grad#")
 
 
 def _entering(original: Function) -> Function:
     @functools.wraps(original)
     def enter(region: Any) -> Any:
         result = original(region)
-        for each in tuple(_listening):
-            if region.name.startswith(_STEPS) and id(region) not in each.entered and each.begin():
+        for each in _listening:  # also those that come as another begins: it may start the dump
+            if region.name.startswith(each.names) and id(region) not in each.entered and each.begin():
                 each.entered[id(region)] = region
         return result
 

@@ -1,0 +1,77 @@
+"""Begin to look for steps as soon as a process has imported its framework, in whatever process of the run that is."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from probe_format.errors import ProbeError
+from probe_format.terminal import tell
+
+from probe_runtime.patching.importer import Importer
+
+#: What ``probe run`` hands on to the processes that the script starts: {"config": ..., "settings": {...}} as JSON.
+RUN = "PROBE_RUN"
+#: A configuration file, for a job whose command cannot be changed.
+CONFIG = "PROBE_CONFIG"
+_START_UP = Path(__file__).parent / "start_up"
+
+Given = tuple[str | None, dict[str, Any]]
+
+
+def settings_of_environment() -> Given | None:
+    """Return (configuration file, keys that win over it); None where the environment names none."""
+    if text := os.environ.get(RUN):
+        found = json.loads(text)
+        return found["config"], found["settings"]
+    return (os.environ[CONFIG], {}) if os.environ.get(CONFIG) else None
+
+
+def hand_on(config: str | None, settings: Mapping[str, Any], environment: MutableMapping[str, str]) -> None:
+    """Let every Python process that gets this environment look for steps, too.
+
+    They find a ``sitecustomize`` of ours first on their path, as tools that measure or trace do it; it runs the next
+    one that they would have found.
+    """
+    environment[RUN] = json.dumps({"config": config, "settings": settings})
+    paths = [
+        one for one in environment.get("PYTHONPATH", "").split(os.pathsep) if one and one != str(_START_UP)
+    ]
+    environment["PYTHONPATH"] = os.pathsep.join([str(_START_UP), *paths])
+
+
+def begin_on_import(given: Given, *, is_child: bool) -> None:
+    """Begin with the first framework that this process imports and a package of Probe's knows.
+
+    is_child: whether another process of the run started this one: it goes on where the configuration cannot be met.
+    """
+    packages = {
+        entry.name: entry.module.partition(".")[0] for entry in entry_points(group="probe.frameworks")
+    }
+
+    @contextlib.contextmanager
+    def around(name: str) -> Iterator[None]:
+        yield
+        importer.remove()
+        try:
+            importlib.import_module(f"{packages[name]}.auto").begin(*given)
+        except ProbeError as e:
+            tell(*f"probe run: {e}".split("\n"))
+            if not is_child:
+                raise SystemExit(2) from None
+        except ImportError as e:
+            tell(f"probe run: nothing of {name} is recorded here: {e}")
+
+    importer = Importer(around, packages)
+    importer.add()
+    for name in packages:
+        if name in sys.modules:
+            with around(name):
+                return

@@ -1,0 +1,86 @@
+"""Run a script or module as ``python`` does, with no frame of ours in its stacks and tracebacks that a reader sees."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import CodeType, ModuleType, TracebackType
+from typing import Any
+
+from attrs import frozen
+from probe_format.errors import UsageError
+from probe_format.own_code import is_own
+
+
+@frozen
+class Script:
+    """What is run.
+
+    file: its path, as ``sys.argv`` has it.
+    code: its code.
+    spec: of a module; None of a script.
+    package: the name of the package that a module is in; None of a script.
+    """
+
+    file: str
+    code: CodeType
+    spec: importlib.machinery.ModuleSpec | None = None
+    package: str | None = None
+
+
+def script(path: str) -> Script:
+    """Return the script in a file. Raises UsageError where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except IsADirectoryError:
+        inside = os.path.join(path, "__main__.py")
+        if not os.path.isfile(inside):
+            raise UsageError(f"{path} is a folder without __main__.py.") from None
+        return script(inside)
+    except OSError as e:
+        raise UsageError(f"{path} cannot be read: {e.strerror}.") from e
+    return Script(path, compile(source, path, "exec", dont_inherit=True))
+
+
+def module(name: str) -> Script:
+    """Return the module or package of this name, as ``python -m`` finds it. Raises UsageError where it does not."""
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            name = f"{name}.__main__"
+            spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError) as e:
+        raise UsageError(f"the module {name} cannot be imported: {e}.") from e
+    code = None if spec is None else getattr(spec.loader, "get_code", lambda _: None)(name)
+    if spec is None or code is None:
+        raise UsageError(f"there is no module {name} to run.")
+    return Script(spec.origin or name, code, spec, name.rpartition(".")[0])
+
+
+def run(what: Script, arguments: Sequence[str]) -> None:
+    """Run it as the main module of this process; it raises what it raises, and SystemExit(1) after its traceback."""
+    main = ModuleType("__main__")
+    names: dict[str, Any] = vars(main)
+    names.update(__file__=what.file, __spec__=what.spec, __package__=what.package, __builtins__=__builtins__)
+    names["__loader__"] = (
+        importlib.machinery.SourceFileLoader("__main__", what.file) if what.spec is None else what.spec.loader
+    )
+    sys.modules["__main__"] = main
+    sys.argv[:] = [what.file, *arguments]
+    try:
+        exec(what.code, names)
+    except Exception as e:
+        e.__traceback__ = _of_the_user(e.__traceback__)
+        sys.excepthook(type(e), e, e.__traceback__)
+        raise SystemExit(1) from None
+
+
+def _of_the_user(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from its first frame on that is not ours."""
+    while trace is not None and is_own(trace.tb_frame.f_globals.get("__name__")):
+        trace = trace.tb_next
+    return trace

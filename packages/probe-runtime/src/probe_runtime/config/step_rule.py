@@ -1,0 +1,90 @@
+"""Say when a step ends: the rule that the key `step_ends` holds as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from attrs import frozen
+from probe_format.errors import Problem
+from probe_format.excerpts import brief
+from probe_format.suggest import did_you_mean
+
+from .value_checks import Checked
+
+KINDS = ("update", "all", "last", "calls")
+EXAMPLES = '"update", "all", "last:AdamW", "last:1" or "calls:package.module:function"'
+
+
+@frozen
+class StepRule:
+    """When a step ends.
+
+    kind: "update": with each update of an optimizer; "all": when every optimizer has stepped; "last": when a certain
+        one has; "calls": with each call of a function.
+    which: that optimizer, by its class or its number, or the function as ``package.module:function``.
+    """
+
+    kind: str
+    which: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Return the rule that a checked text stands for."""
+        kind, _, which = text.partition(":")
+        return cls(kind, which)
+
+    def ends(self, live: Sequence[Any], stepped: set[int]) -> bool:
+        """Return whether the step is over now that the optimizers with these ids have stepped.
+
+        live: all optimizers, in the order in which they were made.
+        """
+        if self.kind == "last":
+            chosen = live[int(self.which) :][:1] if self.which.isdigit() else self._named(live)
+            return any(id(one) in stepped for one in chosen)
+        return all(id(one) in stepped for one in live)
+
+    def _named(self, live: Sequence[Any]) -> list[Any]:
+        return [one for one in live if type(one).__name__ == self.which]
+
+    @property
+    def is_lazy(self) -> bool:
+        """Return whether a step also ends where the next forward begins after any update."""
+        return self.kind == "update"
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.which}" if self.which else self.kind
+
+
+def step_rule(value: object, where: str) -> Checked:
+    """Check for the text of a rule."""
+    problem = None
+    kind, colon, which = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if not isinstance(value, str):
+        problem = f"{brief(value)} is no text."
+    elif kind not in KINDS:
+        problem = f"{value!r} is not known. {did_you_mean(kind, KINDS)}".strip()
+    elif (kind in ("last", "calls")) != bool(which) or (colon and not which):
+        problem = f"{value!r}: {_WANTS[kind]}."
+    elif kind == "calls" and not all(which.partition(":")[::2]):
+        problem = f"{value!r} names no function."
+    return (value, ()) if problem is None else (None, (Problem(where, problem, f"Write {EXAMPLES}."),))
+
+
+_WANTS = {
+    "update": "update takes nothing after it",
+    "all": "all takes nothing after it",
+    "last": "last wants an optimizer's class or number",
+    "calls": "calls wants a function",
+}
+
+
+def first_number(value: object, where: str) -> Checked:
+    """Check for the number of a step, or "auto"."""
+    if value == "auto":
+        return value, ()
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        return None, (
+            Problem(where, f"{brief(value)} is no number of a step.", 'Write a number from 0 up, or "auto".'),
+        )
+    return value, ()

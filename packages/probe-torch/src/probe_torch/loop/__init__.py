@@ -1,0 +1,1 @@
+"""See what trains in this process: models, optimizers, forwards and updates."""

@@ -1,0 +1,117 @@
+"""See the forwards and updates of a run: a handful of torch's functions stay replaced for as long as it lasts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from probe_runtime.auto import AutoSteps
+from probe_runtime.patching import Function, place, replaced
+from torch.optim import Optimizer
+from torch.optim import optimizer as torchs
+
+from probe_torch.hooks.modules import outermost_calls
+from probe_torch.patching.regions import watched_regions
+
+from .scene import TorchScene
+
+_watching: list[tuple[AutoSteps, TorchScene]] = []
+
+
+@contextmanager
+def watched(steps: AutoSteps, scene: TorchScene) -> Iterator[None]:
+    """Tell ``steps`` of every outermost forward and every update, and ``scene`` of new optimizers, while open."""
+    places = [place(Optimizer, "__init__", _making), place(torch.amp.GradScaler, "step", _scaling)]
+    hidden = _Hidden(steps)
+    _watching.append((steps, scene))
+    with ExitStack() as stack:
+        stack.callback(_watching.remove, (steps, scene))
+        stack.enter_context(replaced(places))
+        stack.enter_context(outermost_calls(_uncompiled(steps.called)))
+        stack.enter_context(
+            watched_regions(
+                ("Optimizer.step#",), _uncompiled(hidden.region_begins), _uncompiled(steps.update_ends)
+            )
+        )
+        for hook in (
+            torchs.register_optimizer_step_pre_hook(_uncompiled(hidden.before)),
+            torchs.register_optimizer_step_post_hook(_uncompiled(hidden.after)),
+        ):
+            stack.callback(hook.remove)
+        yield
+
+
+class _Hidden:
+    """Tell of updates without a region: `torch.compile` of an optimizer's step leaves it out, and keeps the hooks."""
+
+    def __init__(self, steps: AutoSteps) -> None:
+        self._steps = steps
+        self._depth = 0
+        self._alone = False
+
+    def region_begins(self) -> bool:
+        self._steps.update_begins()
+        return True
+
+    def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not self._steps.updating:
+            self._alone = True
+            self._steps.update_begins(may_start=False)  # hooks are being called
+        self._steps.stepping(optimizer)
+
+    def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._alone:
+            self._alone = False
+            self._steps.update_ends()
+
+
+_frames: Any = torch._C._dynamo.eval_frame  # which is there before anything of Dynamo is imported
+
+
+def _uncompiled(event: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that torch.compile leaves out of what it compiles, with all that it calls.
+
+    (`torch.compiler.disable` does it, and imports all of Dynamo.)
+    """
+
+    def call(*args: Any) -> Any:
+        before = _frames.set_eval_frame(None)
+        try:
+            return event(*args)
+        finally:
+            _frames.set_eval_frame(before)
+
+    call._torchdynamo_disable = True  # type: ignore[attr-defined]
+    if hasattr(_frames, "skip_code"):  # to torch 2.6
+        _frames.skip_code(call.__code__)
+    else:
+        skip, default = _frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT
+        _frames.set_code_exec_strategy(call.__code__, _frames._FrameExecStrategy(skip, default))
+    return call
+
+
+def _making(original: Function) -> Function:
+    @functools.wraps(original)
+    def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        original(optimizer, *args, **kwargs)
+        for steps, scene in tuple(_watching):
+            scene.add(optimizer)
+            steps.optimizer_made()
+
+    return init
+
+
+def _scaling(original: Function) -> Function:
+    @functools.wraps(original)
+    def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        with ExitStack() as stack:
+            for steps, _ in tuple(_watching):
+                steps.update_begins()
+                stack.callback(steps.update_ends)
+                steps.stepping(getattr(optimizer, "optimizer", optimizer))  # accelerate's wrapper
+            return original(scaler, optimizer, *args, **kwargs)
+
+    return step

@@ -1,0 +1,139 @@
+"""`probe run`: what it records is what a careful user has recorded by hand, and the run's bits are its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import loops
+import pytest
+
+LOOPS = Path(loops.__file__)
+KEYS = ["--level", "mix", "--task", "statistics", "--step", "[1, 2]"]
+#: loop -> (keys that it needs, what is said besides the line on what was found)
+ALL: dict[str, tuple[list[str], str]] = {
+    "between": ([], ""),
+    "accumulating": ([], ""),
+    "scaled": ([], ""),
+    "lbfgs": ([], ""),
+    "gan": ([], "the 2 optimizers take turns"),
+    "gan_as_one": (["--step_ends", "all"], ""),
+    "critics": (["--step_ends", "last:0", "--step", "[1]"], ""),
+    "frozen": ([], "its model was called in evaluation mode only"),
+    "in_backward": ([], ""),
+    "sam": ([], ""),
+    "evaluated_within": ([], ""),
+    "checkpointed": ([], ""),
+    "compiled": ([], ""),
+    "averaged": ([], ""),
+    "distilled": ([], ""),
+    "in_two_parts": ([], ""),
+    "without_optimizer": (["--step_ends", "calls:__main__:one_step", "--models", "[Net]"], ""),
+    "failing": ([], ""),
+}
+
+
+class Server:
+    """Forks a run for each request."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        command = [sys.executable, str(Path(__file__).parent / "loop_server.py"), str(folder)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, name: str, *words: str) -> tuple[int, str, str]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        print(json.dumps([name, words]), file=self.process.stdin, flush=True)
+        code = int(self.process.stdout.readline())
+        return code, (self.folder / f"{name}.out").read_text(), (self.folder / f"{name}.err").read_text()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("runs"))
+    yield server
+    assert server.process.stdin is not None
+    server.process.stdin.close()
+    server.process.wait()
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """Return the files of a dump, without what differs between two runs that do the same."""
+    found = {}
+    for path in sorted(folder.glob("step*/rank*/*.json")):
+        document = json.loads(path.read_text())
+        for key in ("dump_data_dir", "found", "header", "started", "ended", "journal", "files"):
+            document.pop(key, None)
+        found[str(path.relative_to(folder))] = document
+    return found
+
+
+@pytest.mark.parametrize("loop", ALL)
+def test_a_loop_is_recorded_as_by_hand(server: Server, loop: str) -> None:
+    keys, said = ALL[loop]
+    plain, by_hand, auto = f"{loop}-plain", f"{loop}-hand", f"{loop}-auto"
+    script = str(LOOPS)
+    code, out, _ = server.run(plain, script, loop)
+    assert code == (loop == "failing")
+    assert server.run(by_hand, script, loop, "hand", str(server.folder / by_hand / "dump"))[:2] == (code, out)
+    dump = server.folder / auto / "dump"
+    found = server.run(auto, "run", *KEYS, "--dump_path", str(dump), *keys, script, loop)
+    assert found[:2] == (code, out)
+    lines = [line for line in found[2].splitlines() if line.startswith("Probe: ")]
+    assert lines.pop(0).startswith("Probe: found the model ")
+    assert [said in line for line in lines] == [True] * bool(said)
+    expected, recorded = content(server.folder / by_hand / "dump"), content(dump)
+    if loop == "critics":  # four updates of two optimizers are a step here, and by hand each is one
+        assert [path for path in recorded if "dump.json" in path] == ["step1/rank/dump.json"]
+        losses = [name for name in recorded["step1/rank/dump.json"]["data"] if "softplus" in name]
+        assert len(losses) == 2 * (3 * 2 + 1)
+        return
+    assert recorded == expected
+    assert len(recorded) >= 4
+
+
+def test_the_header_says_what_was_found(server: Server) -> None:
+    dump = server.folder / "found"
+    server.run("found", "run", *KEYS, "--dump_path", str(dump), "--models", "[Net]", str(LOOPS), "between")
+    header = json.loads((dump / "step1" / "rank" / "dump.json").read_text())
+    assert header["found"] == {"models": ["Net"], "optimizers": ["AdamW"], "step_ends": "update"}
+
+
+def test_a_run_without_a_step_says_so(server: Server) -> None:
+    dump = server.folder / "none"
+    keys = ["--dump_path", str(dump), "--level", "L1"]
+    code, _, said = server.run("none", "run", *keys, str(LOOPS), "without_optimizer")
+    assert code == 0
+    assert "no step was found, so nothing is recorded: no optimizer was there" in said
+    assert not list(dump.glob("step*"))
+
+
+def test_a_traceback_begins_with_the_users_line(server: Server) -> None:
+    keys = ["--dump_path", str(server.folder / "failed"), "--level", "L0"]
+    plain = server.run("failing-alone", str(LOOPS), "failing")[2].splitlines()
+    said = server.run("failing-run", "run", *keys, str(LOOPS), "failing")[2].splitlines()
+    said = said[said.index("Traceback (most recent call last):") :]
+    assert said[:3] == plain[:3]
+    assert "loops.py" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--level", "L3", "x.py"], "level"),
+        (["--step_ends", "al", "x.py"], "Did you mean 'all'?"),
+        (["nowhere.py"], "nowhere.py cannot be read: No such file"),
+        (["-m", "no.such.module"], "no.such.module"),
+        (["--config", "nowhere.yaml", "x.py"], "nowhere.yaml"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_it_runs(server: Server, words: list[str], said: str) -> None:
+    (server.folder / "x.py").write_text("print('ran')")
+    name = f"wrong{len(words)}{words[-2:]}".replace("/", "")
+    code, out, told = server.run(name, "run", *words)
+    assert (code, out) == (2, "")
+    assert said in told
