@@ -44,7 +44,9 @@ def test_module_dump_names_one_module_and_hides_its_inside(tmp_path: Path) -> No
     assert report(tmp_path / "dump")["counts"]["left_out"]["inside module_dump"] > 0
 
 
-def test_tokens_that_vllm_scheduled_are_taken_and_a_warning_says_that_they_choose_nothing(tmp_path: Path) -> None:
+def test_tokens_that_vllm_scheduled_are_taken_and_a_warning_says_that_they_choose_nothing(
+    tmp_path: Path,
+) -> None:
     model = net()
     with opened(tmp_path, level="L0") as debugger:
         with pytest.warns(RuntimeWarning, match="scheduled_tokens.* has no effect.*token_range"):
