@@ -51,7 +51,11 @@ LARGE = [2**62, 2**62]
 @pytest.mark.parametrize(
     ("key", "wrong"),
     [
-        *(("shape", shape) for shape in ([None], ["2"], [[2]], [-1], [10**400], LARGE, [1] * 65)),
+        *(
+            ("shape", shape)
+            for shape in ([None], ["2"], [[2]], [-1], [10**400], LARGE, [1] * 65, "2", None, 2, {})
+        ),
+        *(("dtype", wrong) for wrong in (None, 5, ["float32"])),
         *((key, wrong) for key in ("Max", "Norm", "md5", "nan_count") for wrong in ([1], {"a": 1})),
     ],
 )
