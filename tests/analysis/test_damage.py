@@ -57,6 +57,7 @@ LARGE = [2**62, 2**62]
         ),
         *(("dtype", wrong) for wrong in (None, 5, ["float32"])),
         *((key, wrong) for key in ("Max", "Norm", "md5", "nan_count") for wrong in ([1], {"a": 1})),
+        *((key, "text") for key in ("Max", "Mean", "finite_min")),
     ],
 )
 def test_what_a_tensor_says_of_itself_is_checked_where_it_is_read(

@@ -20,10 +20,10 @@ from probe_format.values import ValuePath, is_leaf
 
 _NON_FINITE = ("NaN", INFINITY, MINUS_INFINITY, "Infinity", "-Infinity")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
+_NUMBERS = (*_STATISTICS, "finite_max", "finite_min")
 _BROKEN = ("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min")
 _COUNTS = ("nan_count", "posinf_count", "neginf_count", "zero_count")
 _TEXTS = ("data_name", "data_crc32", "unsupported", "lost")
-_SCALARS = (*_STATISTICS, *_BROKEN, *_COUNTS, "md5")
 #: No framework has more elements in a tensor, or more dimensions.
 _MOST_ELEMENTS, _MOST_DIMENSIONS = 2**63 - 1, 64
 
@@ -117,7 +117,7 @@ def readable(value: Any) -> bool:
 
 
 def _is_usual(tensor: dict[str, Any]) -> bool:
-    """Return whether a tensor has one list, which is its shape, and that is one of whole numbers."""
+    """Return whether a tensor has one list, its shape, which is one of whole numbers, and no text for a number."""
     kinds = [*map(type, tensor.values())]
     shape = tensor["shape"]
     if (
@@ -125,6 +125,7 @@ def _is_usual(tensor: dict[str, Any]) -> bool:
         or type(tensor["dtype"]) is not str
         or kinds.count(list) > 1
         or dict in kinds
+        or (kinds.count(str) > 2 and any(map(_is_no_number, map(tensor.get, _NUMBERS))))
         or len(shape) > _MOST_DIMENSIONS
         or set(map(type, shape)) - {int}
     ):
@@ -134,7 +135,8 @@ def _is_usual(tensor: dict[str, Any]) -> bool:
 
 def _check_foreign(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
     yield from _check_form(node, at)
-    for key in _SCALARS:
+    yield from _check_numbers(node, at)
+    for key in (*_COUNTS, "md5"):
         if isinstance(node.get(key), list | dict):
             yield Problem(path_text((*at, key)), f"{brief(node[key])} is neither a number nor a text.")
 
@@ -156,14 +158,23 @@ def _check_form(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
             yield Problem(path_text((*at, "shape")), f"no tensor has the shape {brief(shape)}.")
 
 
+def _check_numbers(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
+    for key in _NUMBERS:
+        if _is_no_number(node.get(key)):
+            where = path_text((*at, key))
+            yield Problem(where, f"{brief(node[key])} is not a number, 'NaN', 'inf' or ' -inf'.")
+
+
+def _is_no_number(x: Any) -> bool:
+    return not (isinstance(x, bool | int | float | None) or x in _NON_FINITE)
+
+
 def _check_tensor(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
     yield from _check_form(node, at)
     where = path_text(at)
     if any(key not in node for key in _STATISTICS) and "md5" not in node and "unsupported" not in node:
         yield Problem(where, "has neither all of Max, Min, Mean, Norm, nor a checksum, nor a word why not.")
-    for key in (*_STATISTICS, "finite_max", "finite_min"):
-        if key in node and not (isinstance(node[key], bool | int | float | None) or node[key] in _NON_FINITE):
-            yield Problem(f"{where}.{key}", f"{brief(node[key])} is not a number, 'NaN', 'inf' or ' -inf'.")
+    yield from _check_numbers(node, at)
     present = [key for key in _BROKEN if key in node]
     if present and len(present) < len(_BROKEN):
         absent = [key for key in _BROKEN if key not in node]
