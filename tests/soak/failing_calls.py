@@ -141,6 +141,7 @@ def sweep(program: str, folder: Path, modes: Sequence[str], check: Check, *, sam
                 where = f"{mode}, {fault.name} at {nth} ({run.hit.replace(str(run.folder), '')}): "
                 wrong += (found := [where + each for each in check(whole, run, fault)])
                 if found:
+                    print(*found, sep="\n", flush=True)
                     run.folder.rename(folder / f"{mode}{number}")
                 else:
                     shutil.rmtree(run.folder)
