@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,9 @@ def test_a_large_tensor_of_the_device_is_converted_as_a_small_one(tmp_path: Path
         assert path.read_bytes() == b"".join(npy_bytes(expected))
 
 
-def test_what_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A disk that is full in the middle of the file."""
     real = os.pwrite
 
@@ -77,9 +80,33 @@ def test_what_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(os, "pwrite", full)
     view = RNG.integers(0, 255, (64, 1 << 15)).astype(np.uint16).T
-    with pytest.raises(OSError, match="No space left"):
-        reordered(view, tmp_path).write(tmp_path / "x.npy")
+    path = tmp_path / "x.npy"
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        reordered(view, tmp_path).write(path)
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    path.write_bytes(b"an earlier conversion")
+    with pytest.raises(OSError, match="No space left"):
+        reordered(view, tmp_path).write(path)
+    assert path.read_bytes() == b"an earlier conversion" and len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_kill_leaves_no_half_file_under_the_name(tmp_path: Path) -> None:
+    view = RNG.integers(0, 255, (64, 1 << 17)).astype(np.uint16).T
+    content, path = reordered(view, tmp_path), tmp_path / "x.npy"
+    child = os.fork()
+    if child == 0:
+        real = os.pwrite
+
+        def killed(fd: int, raw: Any, offset: int) -> int:
+            if offset > 1 << 20:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(fd, raw, offset)
+
+        os.pwrite = killed
+        content.write(path)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(

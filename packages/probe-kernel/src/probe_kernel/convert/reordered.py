@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 from probe_format.errors import DamagedError
-from probe_format.safe_files import FILE_MODE
+from probe_format.safe_files import Folder, naming
 
 from probe_kernel.files.tensor_layouts import Ordered
 
@@ -56,28 +57,24 @@ class Reordered:
         """Return the places of the pieces in the view: small ones, where their elements lie near each other."""
         found: list[Index] = []
         for size in _PIECES:
-            found = list(_pieces(self.order.view.shape, size // self.base.itemsize))
+            found = list(_places(self.order.view.shape, size // self.base.itemsize))
             if all(_is_near(self.order.view[index]) for index in found[:1]):
                 break
         return found
 
     def write(self, path: Path) -> None:
-        """Write a new file; an existing one is replaced. Raises OSError when it cannot; then there is no file."""
-        with self.source.open("rb") as given:
-            path.unlink(missing_ok=True)  # not truncated: other names may be linked to the old content
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-            try:
-                _write_at(fd, memoryview(self.head), 0)
-                pieces = self._pieces()
-                with ThreadPoolExecutor(_WORKERS, "probe-reorder") as pool:
-                    parts = [pieces[i::_WORKERS] for i in range(_WORKERS)]
-                    for done in [pool.submit(self._write, given.fileno(), fd, part) for part in parts]:
-                        done.result()
-            except BaseException:
-                path.unlink()  # half a file is useless, and a full disk needs the space
-                raise
-            finally:
-                os.close(fd)
+        """Write a new file, in place of one that is there once it is whole. Raises OSError when it cannot."""
+        pieces = self._pieces()
+        with (
+            self.source.open("rb") as given,
+            closing(Folder(path.parent)) as folder,
+            folder.replacing(path.name) as fd,
+            ThreadPoolExecutor(_WORKERS, "probe-reorder") as pool,
+        ):
+            _write_at(fd, memoryview(self.head), 0)
+            parts = [pieces[i::_WORKERS] for i in range(_WORKERS)]
+            for done in [pool.submit(self._write, given.fileno(), fd, part) for part in parts]:
+                done.result()
 
     def _read(self, fd: int, piece: npt.NDArray[Any], room: bytearray) -> npt.NDArray[Any]:
         """Return the elements of a piece of the view. Raises DamagedError when the file is cut short.
@@ -94,7 +91,8 @@ class Reordered:
         begin = self.offset + piece.__array_interface__["data"][0] - self.base.__array_interface__["data"][0]
         done = 0
         while done < extent:
-            got = os.preadv(fd, [memoryview(room)[done:extent]], begin + done)
+            with naming(self.source):
+                got = os.preadv(fd, [memoryview(room)[done:extent]], begin + done)
             if not got:
                 raise DamagedError(f"{self.source} is cut short: it ends within its values.")
             done += got
@@ -138,7 +136,7 @@ class Reordered:
 Index = tuple[Any, ...]
 
 
-def _pieces(shape: tuple[int, ...], most: int) -> Iterator[Index]:
+def _places(shape: tuple[int, ...], most: int) -> Iterator[Index]:
     """Yield the places of pieces of about the same size. most: elements in one."""
     if not math.prod(shape):
         return
