@@ -51,8 +51,13 @@ LARGE = [2**62, 2**62]
 @pytest.mark.parametrize(
     ("key", "wrong"),
     [
-        *(("shape", shape) for shape in ([None], ["2"], [[2]], [-1], [10**400], LARGE, [1] * 65)),
+        *(
+            ("shape", shape)
+            for shape in ([None], ["2"], [[2]], [-1], [10**400], LARGE, [1] * 65, "2", None, 2, {})
+        ),
+        *(("dtype", wrong) for wrong in (None, 5, ["float32"])),
         *((key, wrong) for key in ("Max", "Norm", "md5", "nan_count") for wrong in ([1], {"a": 1})),
+        *((key, "text") for key in ("Max", "Mean", "finite_min")),
     ],
 )
 def test_what_a_tensor_says_of_itself_is_checked_where_it_is_read(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +211,51 @@ def test_one_rank_cannot_be_compared(tmp_path: Path, capsys: pytest.CaptureFixtu
         ranks(tmp_path)
     assert main([str(tmp_path)]) == 2
     assert "probe ranks: step0/rank0 is all there is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "record", ["other inputs", "no numbers", "weights that no module says are replicated"]
+)
+def test_nothing_to_compare_is_no_agreement(
+    record: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in range(2):
+        given = tensor(Max=rank + 1.5)
+        if record == "no numbers":
+            no_numbers = {
+                key: value for key, value in tensor().items() if key not in ("Max", "Min", "Mean", "Norm")
+            }
+            data = {"Module.a.Linear.forward.0": {"input_args": [], "parameters": {"weight": no_numbers}}}
+        else:
+            weight = [] if record == "other inputs" else [tensor(Max=rank + 1.5) | {"requires_grad": True}]
+            data = {"Functional.linear.0.forward": {"input_args": [given, *weight], "output": [given]}}
+        write(tmp_path, rank, data)
+    assert main([str(tmp_path)]) == 2
+    assert capsys.readouterr().out.startswith("nothing compared: ranks 0, 1 have no numbers")
+    found = ranks(tmp_path)
+    assert found.state == "nothing compared" and sum(found.checked.values()) == 0
+
+
+@contextmanager
+def limited_memory() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.parametrize("group", ["0-99999999999", "0-1,1-9" + 30 * "9", "1-0", "0-", "0,"])
+def test_groups_that_are_none(group: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in range(2):
+        write(tmp_path, rank, {"Functional.relu.0.forward": {"input_args": [tensor()], "output": [tensor()]}})
+    with limited_memory():
+        assert main([str(tmp_path), "--groups", group]) == 2
+        with pytest.raises(UsageError, match="name rank 2, but the dump has the ranks 0, 1"):
+            ranks(tmp_path, groups=[range(10**11)])
+    assert f"--groups wants ranks as 0,2 or 0-3, not {group!r}" in capsys.readouterr().err
 
 
 def test_ranks_that_are_missing_are_noted(tmp_path: Path) -> None:

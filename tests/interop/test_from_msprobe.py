@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import subprocess
+from pathlib import Path
+from typing import Any
 
 import clients
 import pytest
+from probe_torch import PrecisionDebugger
 
 pytestmark = pytest.mark.slow
 
@@ -33,8 +37,7 @@ except SystemExit:
     pass
 debugger = pt.PrecisionDebugger
 calls = [name for name in dir(debugger) if name[0] != "_" and callable(getattr(debugger, name))]
-taking = [getattr(debugger, name) for name in ("__init__", "start", "save")]
-arguments = [name for call in taking for name in inspect.signature(call).parameters]
+arguments = {name: list(inspect.signature(getattr(debugger, name)).parameters) for name in ["__init__", *calls]}
 folder = pathlib.Path(pt.__file__).parents[1]
 exported = {name for name, value in vars(pt).items() if name[0] != "_" and callable(value)}
 exported.update(re.findall(r"'(\\w+)'", (folder / "mindspore/__init__.py").read_text().split("__all__")[1]))
@@ -49,14 +52,29 @@ print(json.dumps([commands, calls, arguments, sorted(exported), sorted(Asked.key
 UNNAMED = {"self"}
 
 
-def test_the_page_names_all_that_msprobe_has() -> None:
+@pytest.fixture(scope="module")
+def asked() -> Any:
     said = subprocess.run(
         [clients.msprobe_python(), "-c", ASK], capture_output=True, text=True, timeout=300, check=True
     )
-    commands, calls, arguments, exported, keys = json.loads(said.stdout.splitlines()[-1])
-    assert len(commands) >= 12 and "start" in calls and "rank_id" in arguments
+    return json.loads(said.stdout.splitlines()[-1])
+
+
+def test_every_call_takes_the_arguments_of_msprobes(asked: Any, tmp_path: Path) -> None:
+    theirs = {name: [each for each in takes if each not in UNNAMED] for name, takes in asked[2].items()}
+    with PrecisionDebugger(dump_path=str(tmp_path), level="L0") as debugger:
+        ours = {name: list(inspect.signature(getattr(debugger, name)).parameters) for name in theirs}
+    assert {"__init__", "start", "save", "register_custom_api"} <= theirs.keys()
+    shared = {name: [each for each in ours[name] if each in takes] for name, takes in theirs.items()}
+    assert shared == theirs
+
+
+def test_the_page_names_all_that_msprobe_has(asked: Any) -> None:
+    commands, calls, arguments, exported, keys = asked
+    assert len(commands) >= 12 and "start" in calls and "rank_id" in arguments["start"]
     assert "PrecisionDebugger" in exported and {"level", "risk_level", "white_list"} <= set(keys)
     page = (clients.ROOT / "docs" / "from-msprobe.md").read_text()
     words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", page))))
-    named = {*commands, *calls, *arguments, *exported, *keys} - UNNAMED
+    taken = {name for call in ("__init__", "start", "save") for name in arguments[call]}
+    named = {*commands, *calls, *taken, *exported, *keys} - UNNAMED
     assert sorted(named - words) == []

@@ -138,4 +138,6 @@ FAILING(STAT, int, stat64, (const char *path, struct stat64 *found), AT_FDCWD, p
 FAILING(READ, ssize_t, read, (int fd, void *data, size_t size), fd, NULL, fd, data, size)
 FAILING(READ, ssize_t, pread, (int fd, void *data, size_t size, off_t where), fd, NULL, fd, data, size, where)
 FAILING(READ, ssize_t, pread64, (int fd, void *data, size_t size, off64_t where), fd, NULL, fd, data, size, where)
+FAILING(READ, ssize_t, preadv2, (int fd, const struct iovec *parts, int count, off_t where, int flags), fd, NULL, fd, parts, count, where, flags)
+FAILING(READ, ssize_t, preadv64v2, (int fd, const struct iovec *parts, int count, off64_t where, int flags), fd, NULL, fd, parts, count, where, flags)
 FAILING(LOCK, int, flock, (int fd, int how), fd, NULL, fd, how)

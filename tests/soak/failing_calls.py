@@ -141,6 +141,7 @@ def sweep(program: str, folder: Path, modes: Sequence[str], check: Check, *, sam
                 where = f"{mode}, {fault.name} at {nth} ({run.hit.replace(str(run.folder), '')}): "
                 wrong += (found := [where + each for each in check(whole, run, fault)])
                 if found:
+                    print(*found, sep="\n", flush=True)
                     run.folder.rename(folder / f"{mode}{number}")
                 else:
                     shutil.rmtree(run.folder)
@@ -259,7 +260,7 @@ def check_command(whole: Ran, run: Ran, fault: Fault) -> Iterator[str]:
         yield f"it died: {run.printed[-600:]}"
     if "Traceback" in run.printed or "please report" in run.printed.lower():
         yield f"printed {run.printed[-600:]}"
-    made, left = _files(whole.folder), _files(run.folder)
+    made, left = _made(whole.folder), _files(run.folder)
     if run.result == whole.result:
         if left != made:
             yield f"it went well, and left {sorted(map(str, {k for k in left | made if left.get(k) != made.get(k)}))}"
@@ -280,5 +281,9 @@ def _files(folder: Path) -> dict[Path, bytes]:
             raw = b"" if ".tfevents." in path.name else path.read_bytes()
             name = re.sub(r"\d{10}", "", str(path.relative_to(folder)))
             raw = raw[-20:] if path.suffix == ".html" else raw  # its data are packed, with the folder in them
-            found[Path(name)] = re.sub(rb"\d{4}-\d\d-\d\d[T ][\d:.+]+", b"", raw)
+            dated = len(raw) < 1 << 20  # a larger one is an array
+            found[Path(name)] = re.sub(rb"\d{4}-\d\d-\d\d[T ][\d:.+]+", b"", raw) if dated else raw
     return found
+
+
+_made = cache(_files)  # by the whole run, which is compared with each

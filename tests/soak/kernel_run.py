@@ -27,6 +27,10 @@ def prepare(folder: Path, mode: str) -> None:
     for name in ("Op.Default_x_Op-op1.1.2.3", LONG):
         (folder / "bin").mkdir(exist_ok=True)
         written(folder / "bin", made(1, 2, (3,), np.float32([1, 2, 3]).tobytes()), name)
+    if mode == "convert":  # one that is written in pieces
+        padded, pattern = (1, 4, 513, 128, 16), np.arange(1, 1 << 15, dtype=np.uint16)
+        large = made(2, 3, padded, np.resize(pattern, padded).tobytes(), (1, 61, 513, 128))
+        written(folder / "bin", large, "Op.Default_large_Op-op2.1.2.3")
 
 
 def run(folder: Path, mode: str, say: Callable[[str], None]) -> bytes:
@@ -43,7 +47,7 @@ def run(folder: Path, mode: str, say: Callable[[str], None]) -> bytes:
     words = {
         "export": ["export", source, *out],
         "statistics": ["statistics", source, *out],
-        "convert": ["convert", str(folder / "bin"), *out, "--type", "npy"],
+        "convert": ["convert", str(folder / "bin"), *out, "--format", "ND"],
         "check": ["check", source],
     }
     return str(cli.main(words[mode])).encode()

@@ -44,6 +44,18 @@ def test_module_dump_names_one_module_and_hides_its_inside(tmp_path: Path) -> No
     assert report(tmp_path / "dump")["counts"]["left_out"]["inside module_dump"] > 0
 
 
+def test_tokens_that_vllm_scheduled_are_taken_and_a_warning_says_that_they_choose_nothing(
+    tmp_path: Path,
+) -> None:
+    model = net()
+    with opened(tmp_path, level="L0") as debugger:
+        with pytest.warns(RuntimeWarning, match="scheduled_tokens.* has no effect.*token_range"):
+            debugger.start(model, scheduled_tokens={"request": 1})
+        train(model)
+        debugger.step()
+    assert "Module.0.Linear.forward.0" in records(tmp_path / "dump")
+
+
 def test_a_listed_function_goes_by_the_name_it_was_registered_under(tmp_path: Path) -> None:
     """The names are those that msprobe 26.2 writes; the last registration counts, and restoring brings the list's."""
     x = torch.ones(2, 2)

@@ -213,7 +213,17 @@ def test_what_is_not_valid(path, to):
 
 def test_a_dump_of_msprobe_may_lack_everything_but_data():
     assert agree("dump", {"data": {"x": {"input_args": 3, "anything": [{"type": "int"}]}}})
-    assert not agree("dump", {"data": {"x": {"a": {"type": "t", "dtype": "d", "shape": [None]}}}})
+    for wrong in (
+        {"shape": [None]},
+        {"shape": "2, 3"},
+        {"shape": None},
+        {"dtype": None},
+        {"dtype": ["d"]},
+        {"Min": "x"},
+    ):
+        tensor = {"type": "t", "dtype": "d", "shape": [], **wrong}
+        assert not agree("dump", {"data": {"x": {"a": tensor}}})
+        assert not agree("debug", {"data": {"x": tensor}})
     assert not agree("dump", {"data": {"x": None}})
     assert not agree("dump", {"data": {}, "task": 3})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from binfiles import made, written
 from probe_format.tensors import npy_bytes, npy_head
 from probe_kernel.convert.convert_file import Conversion, convert_file
 from probe_kernel.convert.reordered import LARGE, Reordered
-from probe_kernel.files.tensor_layouts import convert
+from probe_kernel.files.bin_file import Section
+from probe_kernel.files.tensor_layouts import Ordered, convert
 
 RNG = np.random.default_rng(0)
 
@@ -21,7 +23,8 @@ def reordered(view: Any, folder: Path) -> Reordered:
     """A file with the array that the view is one of, to be written in the order of the view."""
     base = view if view.base is None else view.base
     (folder / "source").write_bytes(b"head" + base.tobytes())
-    return Reordered(npy_head(view.dtype, view.shape), view, base, folder / "source", 4)
+    order = Ordered(view, (1,) * view.ndim, view.shape, view.shape)
+    return Reordered(npy_head(view.dtype, view.shape), order, base, folder / "source", 4)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,9 @@ def test_a_large_tensor_of_the_device_is_converted_as_a_small_one(tmp_path: Path
         assert path.read_bytes() == b"".join(npy_bytes(expected))
 
 
-def test_what_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A disk that is full in the middle of the file."""
     real = os.pwrite
 
@@ -75,9 +80,33 @@ def test_what_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(os, "pwrite", full)
     view = RNG.integers(0, 255, (64, 1 << 15)).astype(np.uint16).T
-    with pytest.raises(OSError, match="No space left"):
-        reordered(view, tmp_path).write(tmp_path / "x.npy")
+    path = tmp_path / "x.npy"
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        reordered(view, tmp_path).write(path)
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
+    path.write_bytes(b"an earlier conversion")
+    with pytest.raises(OSError, match="No space left"):
+        reordered(view, tmp_path).write(path)
+    assert path.read_bytes() == b"an earlier conversion" and len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_kill_leaves_no_half_file_under_the_name(tmp_path: Path) -> None:
+    view = RNG.integers(0, 255, (64, 1 << 17)).astype(np.uint16).T
+    content, path = reordered(view, tmp_path), tmp_path / "x.npy"
+    child = os.fork()
+    if child == 0:
+        real = os.pwrite
+
+        def killed(fd: int, raw: Any, offset: int) -> int:
+            if offset > 1 << 20:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(fd, raw, offset)
+
+        os.pwrite = killed
+        content.write(path)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(
@@ -101,6 +130,38 @@ def test_a_file_is_read_piece_by_piece_in_every_layout(
     outcome = convert_file(source, tmp_path, Conversion(target=target))
     expected = np.ascontiguousarray(convert(values, layout, target, whole))
     assert expected.nbytes >= LARGE and not outcome.faults
+    assert outcome.written[0].read_bytes() == b"".join(npy_bytes(expected))
+
+
+@pytest.mark.parametrize(
+    ("layout", "number", "shape", "target", "original"),
+    [
+        ("FRACTAL_NZ", 29, (86, 200, 16, 16), "ND", ()),
+        ("FRACTAL_NZ", 29, (86, 200, 16, 16), "ND", (3190, 1361)),
+        ("FRACTAL_NZ", 29, (3, 36, 200, 16, 16), "ND", (3, 3185, 570)),
+        ("FRACTAL_NZ", 29, (3, 36, 200, 16, 16), "ND", (1, 3, 3200, 570)),
+        ("FRACTAL_NZ", 29, (1 << 19, 1, 1, 16), "ND", ((1 << 23) - 3,)),
+        ("NC1HWC0", 3, (2, 8, 130, 128, 16), "ND", (2, 121, 130, 128)),
+        ("NC1HWC0", 3, (2, 1, 800, 500, 16), "NHWC", (2, 3, 800, 500)),
+        ("NDC1HWC0", 32, (2, 3, 8, 130, 128, 16), "NCDHW", (2, 127, 3, 130, 128)),
+    ],
+)
+def test_a_large_padded_tensor_is_never_in_memory_as_a_whole(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
+    number: int,
+    shape: tuple[int, ...],
+    target: str,
+    original: tuple[int, ...],
+) -> None:
+    values = RNG.integers(0, 1 << 16, shape).astype(np.uint16).view(np.float16)
+    assert values.nbytes >= LARGE
+    source = written(tmp_path, made(2, number, shape, values.tobytes(), original))
+    expected = np.ascontiguousarray(convert(values, layout, target, original))
+    monkeypatch.setattr(Section, "load", lambda _: pytest.fail("it was loaded"))
+    outcome = convert_file(source, tmp_path, Conversion(target=target))
+    assert not outcome.faults
     assert outcome.written[0].read_bytes() == b"".join(npy_bytes(expected))
 
 

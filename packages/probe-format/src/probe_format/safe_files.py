@@ -146,16 +146,22 @@ class Folder(Descriptor):
         Raises OSError when it cannot, and what making the content raises, changing nothing. The content is first
         written to a new file with an unpredictable name. A link under the name is replaced, not followed.
         """
+        with self.replacing(name) as fd:
+            for piece in (content,) if isinstance(content, bytes) else content:
+                rest = memoryview(piece)
+                rest = rest.cast("B") if rest.nbytes else rest[:0]
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
+
+    @contextlib.contextmanager
+    def replacing(self, name: str) -> Iterator[int]:
+        """Yield a new file to write, which has the name once the block is left: see `replace`."""
         temporary = f".{name[:200]}.{os.urandom(8).hex()}.tmp"
         fd = self.new_file(temporary)
         try:
             with naming(self.path / name):
                 try:
-                    for piece in (content,) if isinstance(content, bytes) else content:
-                        rest = memoryview(piece)
-                        rest = rest.cast("B") if rest.nbytes else rest[:0]
-                        while rest:
-                            rest = rest[os.write(fd, rest) :]
+                    yield fd
                 finally:
                     os.close(fd)
                 os.replace(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
@@ -184,11 +190,8 @@ def _close(fd: int) -> None:
 
 def replace_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
     """Do the same as `Folder.replace` with a file in a folder that is not held."""
-    folder = Folder(path.parent)
-    try:
+    with contextlib.closing(Folder(path.parent)) as folder:
         folder.replace(path.name, content)
-    finally:
-        folder.close()
 
 
 def make_folder(path: Path) -> None:

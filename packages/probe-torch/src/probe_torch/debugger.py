@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from probe_format.errors import UsageError
+from probe_runtime.notice import notice
 from probe_runtime.session import Debugger, Session, class_or_instance
 from torch import nn
 
@@ -50,14 +51,23 @@ class PrecisionDebugger(Debugger):
         )
 
     @class_or_instance
-    def start(self, model: Model | None = None, token_range: Any = None, rank_id: int | None = None) -> None:
+    def start(
+        self,
+        model: Model | None = None,
+        token_range: Any = None,
+        rank_id: int | None = None,
+        scheduled_tokens: Any = None,
+    ) -> None:
         """Collect from here on, if this step and rank are wanted.
 
         model: a module or a list of modules; needed at L0 and mix. A later call without a model uses the same one,
             unless the debugger has one of its own.
         token_range: [first, last] calls of the model to collect when it generates, counted from 0.
         rank_id: the rank of this process, where no process group tells it. It holds for later calls too.
+        scheduled_tokens: without effect, and a warning says so: requests are not told apart here.
         """
+        if scheduled_tokens is not None:
+            notice("Probe: start(scheduled_tokens=...) has no effect: use token_range to choose tokens.")
         self._session.start(model, token_range, rank_id)
 
     @class_or_instance

@@ -17,6 +17,9 @@ from .command import Command, shown
 from .options import add_number, add_table
 from .table import print_rows, write_table
 
+_MOST = 1_000_000  #: ranks in a group; more is taken for a typing error
+_CODES = {"agree": 0, "disagree": 1, "nothing compared": 2}
+
 
 def _run(arguments: argparse.Namespace) -> int:
     with shown("ranks", "calls") as progress:
@@ -34,7 +37,7 @@ def _run(arguments: argparse.Namespace) -> int:
     say(*_story(found))
     if not arguments.output:
         print_rows(rows, arguments.format, arguments.rows, "more, most of which follow")
-    return 0 if found.first is None else 1
+    return _CODES[found.state]
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +57,11 @@ def _group(text: str) -> list[int]:
     try:
         for part in text.split(","):
             low, dash, high = part.partition("-")
-            found += range(int(low), int(high) + 1) if dash else [int(low)]
-    except ValueError:
+            some = range(int(low), int(high if dash else low) + 1)
+            if not 0 < len(some) <= _MOST:
+                raise ValueError
+            found += some
+    except (ValueError, OverflowError):
         raise UsageError(f"--groups wants ranks as 0,2 or 0-3, not {text!r}.") from None
     return found
 
@@ -100,7 +106,7 @@ def _row(found: Disagreement) -> dict[str, Any]:
 main = Command(
     "ranks",
     "Compare the ranks of a dump where they should agree, and name the first place where they do not.",
-    "0 the ranks agree; 1 they do not; 2 cannot be compared (one rank alone)",
+    "0 the ranks agree; 1 they do not; 2 nothing was there to compare (one rank alone, no numbers)",
     _options,
     _run,
 )

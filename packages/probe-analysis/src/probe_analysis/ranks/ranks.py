@@ -45,16 +45,22 @@ class Ranks(Framed):
 
     @property
     def state(self) -> str:
-        """Return ``agree`` or ``disagree``."""
-        return "agree" if self.first is None else "disagree"
+        """Return ``agree``, ``disagree``, or ``nothing compared``."""
+        if self.first is not None:
+            return "disagree"
+        return "agree" if any(self.checked.values()) else "nothing compared"
 
     @property
     def sentence(self) -> str:
-        """Return the first disagreement, or that there is none."""
+        """Return the first disagreement, that there is none, or that nothing was there to compare."""
         if self.first is not None:
             return f"disagree: {self.first.step}: {self.first.sentence}"
         ranks, total = ranks_text(self.numbers), sum(self.checked.values())
         steps = ", ".join(self.steps[:4]) + (", ..." if len(self.steps) > 4 else ".")
+        if not total:
+            return (
+                f"nothing compared: {ranks} have no numbers of tensors that they should agree on, in {steps}"
+            )
         return f"agree: {ranks} agree on all {total} tensors that they should agree on, in {steps}"
 
     def frame(self) -> Any:
@@ -87,9 +93,8 @@ def ranks(
     found: list[Disagreement] = []
     for label, runs in steps.of_several(runs_of(dump, step=step)):
         if not steps.compared:
-            if missing := {rank for group in groups for rank in group} - set(runs):
-                least = min(missing)
-                raise UsageError(f"The groups name rank {least}, but the dump has the ranks {_listed(runs)}.")
+            for rank in (rank for group in groups for rank in group if rank not in runs):
+                raise UsageError(f"The groups name rank {rank}, but the dump has the ranks {_listed(runs)}.")
             weights = {rank: weights_of(run) for rank, run in runs.items()}
             replicas, history = replicas_of(runs, weights, groups), History(any(weights.values()))
         history.stopped = history.stopped or steps.left(label, runs)

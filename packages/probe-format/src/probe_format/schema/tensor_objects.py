@@ -20,10 +20,10 @@ from probe_format.values import ValuePath, is_leaf
 
 _NON_FINITE = ("NaN", INFINITY, MINUS_INFINITY, "Infinity", "-Infinity")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
+_NUMBERS = (*_STATISTICS, "finite_max", "finite_min")
 _BROKEN = ("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min")
 _COUNTS = ("nan_count", "posinf_count", "neginf_count", "zero_count")
 _TEXTS = ("data_name", "data_crc32", "unsupported", "lost")
-_SCALARS = (*_STATISTICS, *_BROKEN, *_COUNTS, "md5")
 #: No framework has more elements in a tensor, or more dimensions.
 _MOST_ELEMENTS, _MOST_DIMENSIONS = 2**63 - 1, 64
 
@@ -41,6 +41,11 @@ def is_tensor(node: Any) -> bool:
         and isinstance(node.get("dtype"), str)
         and isinstance(node.get("shape"), list)
     )
+
+
+def _claims_to_be_one(node: dict[str, Any]) -> bool:
+    """Return whether a leaf has what only a tensor has, whatever is wrong with it."""
+    return "shape" in node and "dtype" in node and isinstance(node.get("type"), str)
 
 
 def why_lost(node: Any) -> str:
@@ -84,7 +89,7 @@ def others(value: Any) -> Iterator[tuple[ValuePath, Any]]:
 def check_values(value: Any, path: ValuePath) -> Iterator[Problem]:
     """Yield every fault in a value that Probe wrote, by the strict grammar."""
     for at, node in walk(value, lambda node: is_leaf(node) or isinstance(node.get("class_type"), str), path):
-        if is_tensor(node):
+        if isinstance(node, dict) and _claims_to_be_one(node):
             yield from _check_tensor(node, at)
         elif not isinstance(node, dict | list | None):
             yield Problem(path_text(at), f"a bare {type(node).__name__} where an encoded value belongs.")
@@ -92,8 +97,9 @@ def check_values(value: Any, path: ValuePath) -> Iterator[Problem]:
 
 def check_foreign(value: Any, path: ValuePath) -> Iterator[Problem]:
     """Yield the faults in a value, of msprobe's too, that would stop any reader: only tensors are checked."""
-    for below, node in tensors(value):
-        yield from _check_foreign(node, (*path, *below))
+    for at, node in walk(value, _claims_to_be_one, path):
+        if node and isinstance(node, dict):
+            yield from _check_foreign(node, at)
 
 
 def readable(value: Any) -> bool:
@@ -103,7 +109,7 @@ def readable(value: Any) -> bool:
         if type(node) is list:
             todo += node
         elif type(node) is dict:
-            if "shape" not in node or not is_tensor(node):
+            if "shape" not in node or not _claims_to_be_one(node):
                 todo += node.values()
             elif not _is_usual(node) and any(_check_foreign(node, ())):
                 return False
@@ -111,12 +117,15 @@ def readable(value: Any) -> bool:
 
 
 def _is_usual(tensor: dict[str, Any]) -> bool:
-    """Return whether a tensor has one list, which is its shape, and that is one of whole numbers."""
+    """Return whether a tensor has one list, its shape, which is one of whole numbers, and no text for a number."""
     kinds = [*map(type, tensor.values())]
     shape = tensor["shape"]
     if (
-        kinds.count(list) > 1
+        type(shape) is not list
+        or type(tensor["dtype"]) is not str
+        or kinds.count(list) > 1
         or dict in kinds
+        or (kinds.count(str) > 2 and any(map(_is_no_number, map(tensor.get, _NUMBERS))))
         or len(shape) > _MOST_DIMENSIONS
         or set(map(type, shape)) - {int}
     ):
@@ -125,14 +134,20 @@ def _is_usual(tensor: dict[str, Any]) -> bool:
 
 
 def _check_foreign(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
-    yield from _check_shape(node, at)
-    for key in _SCALARS:
+    yield from _check_form(node, at)
+    yield from _check_numbers(node, at)
+    for key in (*_COUNTS, "md5"):
         if isinstance(node.get(key), list | dict):
             yield Problem(path_text((*at, key)), f"{brief(node[key])} is neither a number nor a text.")
 
 
-def _check_shape(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
+def _check_form(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
+    if not isinstance(node["dtype"], str):
+        yield Problem(path_text((*at, "dtype")), f"{brief(node['dtype'])} is not a text.")
     elements, shape = 1, node["shape"]
+    if not isinstance(shape, list):
+        yield Problem(path_text((*at, "shape")), f"{brief(shape)} is not a list of sizes.")
+        return
     for size in shape:
         if not (type(size) is int or is_whole(size)) or not 0 <= size <= _MOST_ELEMENTS:
             yield Problem(path_text((*at, "shape")), f"{brief(size)} is not a size.")
@@ -143,14 +158,23 @@ def _check_shape(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
             yield Problem(path_text((*at, "shape")), f"no tensor has the shape {brief(shape)}.")
 
 
+def _check_numbers(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
+    for key in _NUMBERS:
+        if _is_no_number(node.get(key)):
+            where = path_text((*at, key))
+            yield Problem(where, f"{brief(node[key])} is not a number, 'NaN', 'inf' or ' -inf'.")
+
+
+def _is_no_number(x: Any) -> bool:
+    return not (isinstance(x, bool | int | float | None) or x in _NON_FINITE)
+
+
 def _check_tensor(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
-    yield from _check_shape(node, at)
+    yield from _check_form(node, at)
     where = path_text(at)
     if any(key not in node for key in _STATISTICS) and "md5" not in node and "unsupported" not in node:
         yield Problem(where, "has neither all of Max, Min, Mean, Norm, nor a checksum, nor a word why not.")
-    for key in (*_STATISTICS, "finite_max", "finite_min"):
-        if key in node and not (isinstance(node[key], bool | int | float | None) or node[key] in _NON_FINITE):
-            yield Problem(f"{where}.{key}", f"{brief(node[key])} is not a number, 'NaN', 'inf' or ' -inf'.")
+    yield from _check_numbers(node, at)
     present = [key for key in _BROKEN if key in node]
     if present and len(present) < len(_BROKEN):
         absent = [key for key in _BROKEN if key not in node]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -135,14 +134,15 @@ def _large(
 ) -> tuple[Reordered, tuple[int, ...]] | None:
     """Return a large tensor that is read only while it is written, and its shape; None where it is to be loaded."""
     tensor, dtype = section.tensor, section.dtype_in_file()
-    if tensor is None or dtype is None or section.size < LARGE or tensor.format == "FRACTAL_NZ":
+    if tensor is None or dtype is None or section.size < LARGE:
         return None
-    if original and math.prod(original) != math.prod(tensor.shape):
-        return None  # cutting the padding off makes a copy
+    if tensor.format == "FRACTAL_NZ" and target != "ND":
+        return None  # it may have to be joined first
     base = np.empty(tensor.shape, dtype)  # takes no memory, as nothing is ever written to it
-    view, shape = in_order(base, tensor.format, target, original)
-    found = Reordered(npy_head(view.dtype, shape), view, base, section.path, section.offset)
-    return None if view.flags.c_contiguous or not found.is_close else (found, shape)
+    order = in_order(base, tensor.format, target, original)
+    found = Reordered(npy_head(dtype, order.shape), order, base, section.path, section.offset)
+    lies_so = order.view.flags.c_contiguous and order.cut == order.joined
+    return None if lies_so or not found.is_close else (found, order.shape)
 
 
 def _memory(values: Array) -> memoryview:

@@ -9,7 +9,8 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
+from contextlib import closing
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -17,105 +18,153 @@ import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 from probe_format.errors import DamagedError
-from probe_format.safe_files import FILE_MODE
+from probe_format.safe_files import Folder, naming
+
+from probe_kernel.files.tensor_layouts import Ordered
 
 #: Size in bytes from which a copy of the whole costs more than writing piece by piece.
 LARGE = 8 << 20
-#: Pieces stay in the cache of a core: they are put in order there, and written from there.
-_PIECE = 1 << 20
+#: Pieces stay in the cache of a core, put in order there and written from there; larger ones are of larger parts.
+_PIECES = 1 << 20, 8 << 20
+#: Parts of a piece from this size on are read one by one.
+_PART = 512
 _WORKERS = 2
 
 
 @frozen
 class Reordered:
-    """The content of a file: ``head``, and after it the elements of a ``view`` of ``base`` in C order.
+    """The content of a file: ``head``, and after it elements in their ``order``, which is C order of its axes.
 
+    order: its view is one of base.
     base: an array whose memory is not read: it only gives the view its shape and strides.
     source: the file that has the elements of the base.
     offset: where they begin in it.
     """
 
     head: bytes
-    view: npt.NDArray[Any]
+    order: Ordered
     base: npt.NDArray[Any]
     source: Path
     offset: int
 
     @property
     def is_close(self) -> bool:
-        """Return whether the view is one of the base, and its pieces lie closely together."""
-        if not np.may_share_memory(self.view, self.base):
-            return False
-        index, _ = next(_pieces(self.view.shape, self.view.itemsize), ((), 0))
-        return bool(_extent(self.view[index]) <= 2 * self.view[index].nbytes)
+        """Return whether the view is one of the base, and its pieces lie closely together, or in large parts."""
+        view = self.order.view
+        return np.may_share_memory(view, self.base) and all(_is_close(view[at]) for at in self._pieces()[:1])
+
+    def _pieces(self) -> list[Index]:
+        """Return the places of the pieces in the view: small ones, where their elements lie near each other."""
+        found: list[Index] = []
+        for size in _PIECES:
+            found = list(_places(self.order.view.shape, size // self.base.itemsize))
+            if all(_is_near(self.order.view[index]) for index in found[:1]):
+                break
+        return found
 
     def write(self, path: Path) -> None:
-        """Write a new file; an existing one is replaced. Raises OSError when it cannot; then there is no file."""
-        with self.source.open("rb") as given:
-            path.unlink(missing_ok=True)  # not truncated: other names may be linked to the old content
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
-            try:
-                _write_at(fd, memoryview(self.head), 0)
-                pieces = list(_pieces(self.view.shape, self.view.itemsize))
-                with ThreadPoolExecutor(_WORKERS, "probe-reorder") as pool:
-                    parts = [pieces[i::_WORKERS] for i in range(_WORKERS)]
-                    for done in [pool.submit(self._write, given.fileno(), fd, part) for part in parts]:
-                        done.result()
-            except BaseException:
-                path.unlink()  # half a file is useless, and a full disk needs the space
-                raise
-            finally:
-                os.close(fd)
+        """Write a new file, in place of one that is there once it is whole. Raises OSError when it cannot."""
+        pieces = self._pieces()
+        with (
+            self.source.open("rb") as given,
+            closing(Folder(path.parent)) as folder,
+            folder.replacing(path.name) as fd,
+            ThreadPoolExecutor(_WORKERS, "probe-reorder") as pool,
+        ):
+            _write_at(fd, memoryview(self.head), 0)
+            parts = [pieces[i::_WORKERS] for i in range(_WORKERS)]
+            for done in [pool.submit(self._write, given.fileno(), fd, part) for part in parts]:
+                done.result()
 
     def _read(self, fd: int, piece: npt.NDArray[Any], room: bytearray) -> npt.NDArray[Any]:
         """Return the elements of a piece of the view. Raises DamagedError when the file is cut short.
 
         room: takes the bytes; it is made longer where it is too short.
         """
+        axis = _apart(piece)
+        if axis is not None:
+            parts = [self._read(fd, part, room).copy() for part in np.moveaxis(piece, axis, 0)]
+            return np.stack(parts, axis)
         extent = _extent(piece)
         if len(room) < extent:
             room.extend(bytes(extent - len(room)))
         begin = self.offset + piece.__array_interface__["data"][0] - self.base.__array_interface__["data"][0]
         done = 0
         while done < extent:
-            got = os.preadv(fd, [memoryview(room)[done:extent]], begin + done)
+            with naming(self.source):
+                got = os.preadv(fd, [memoryview(room)[done:extent]], begin + done)
             if not got:
                 raise DamagedError(f"{self.source} is cut short: it ends within its values.")
             done += got
         return np.ndarray(piece.shape, piece.dtype, room, strides=piece.strides)
 
-    def _write(self, given: int, fd: int, pieces: Sequence[tuple[tuple[Any, ...], int]]) -> None:
+    def _write(self, given: int, fd: int, pieces: Sequence[Index]) -> None:
         """Write these pieces of the view. numpy's copy and the system's calls let another thread run."""
-        room = np.empty(0, self.view.dtype)
+        room = np.empty(0, self.base.dtype)
         raw_room = bytearray()
-        for index, first in pieces:
-            piece = self._read(given, self.view[index], raw_room)
+        for index in pieces:
+            padded, kept, first = self._place(index)
+            if 0 in kept:
+                continue
+            piece = self._read(given, self.order.view[index], raw_room)
+            if kept != padded:
+                piece = piece.reshape(padded)[tuple(map(slice, kept))]
             if room.size < piece.size:
-                room = np.empty(piece.size, self.view.dtype)
+                room = np.empty(piece.size, room.dtype)
             flat = room[: piece.size]
             np.copyto(flat.reshape(piece.shape), piece)
             raw: Any = flat.view(np.uint8)
-            _write_at(fd, memoryview(raw), len(self.head) + first * self.view.itemsize)
+            _write_at(fd, memoryview(raw), len(self.head) + first * room.itemsize)
+
+    def _place(self, index: Index) -> tuple[list[int], list[int], int]:
+        """Return the shape of a piece by axes, that without its padding, and the number of its first element."""
+        sizes = self.order.view.shape
+        given = [(i, 1) if isinstance(i, int) else (i.start, i.stop - i.start) for i in index]
+        parts = zip(sizes, [*given, *((0, size) for size in sizes[len(given) :])], strict=True)
+        padded, kept, first = [], [], 0
+        for several, size in zip(self.order.parts, self.order.cut, strict=True):
+            begin, count = 0, 1
+            for whole, (start, some) in islice(parts, several):
+                begin, count = begin * whole + start, count * some
+            padded.append(count)
+            kept.append(max(0, min(count, size - begin)))
+            first = first * size + begin
+        return padded, kept, first
 
 
-def _pieces(shape: tuple[int, ...], width: int) -> Iterator[tuple[tuple[Any, ...], int]]:
-    """Yield (index, number of the first element in C order) of pieces of about the same size.
+#: A number for each dimension but the last ones, and a slice of the next.
+Index = tuple[Any, ...]
 
-    width: of one element, in bytes.
-    """
+
+def _places(shape: tuple[int, ...], most: int) -> Iterator[Index]:
+    """Yield the places of pieces of about the same size. most: elements in one."""
     if not math.prod(shape):
         return
     axis, rest = 0, math.prod(shape[1:])
-    while axis + 1 < len(shape) and rest * width > _PIECE:
+    while axis + 1 < len(shape) and rest > most:
         axis += 1
         rest = math.prod(shape[axis + 1 :])
-    step = max(1, _PIECE // (rest * width))
-    first = 0
+    step = max(1, most // rest)
     for outer in product(*map(range, shape[:axis])):
         for start in range(0, shape[axis], step):
-            stop = min(start + step, shape[axis])
-            yield (*outer, slice(start, stop)), first
-            first += (stop - start) * rest
+            yield *outer, slice(start, min(start + step, shape[axis]))
+
+
+def _is_close(piece: npt.NDArray[Any]) -> bool:
+    axis = _apart(piece)
+    return _is_near(piece) if axis is None else _is_close(np.moveaxis(piece, axis, 0)[0])
+
+
+def _apart(piece: npt.NDArray[Any]) -> int | None:
+    """Return the axis along which large parts of a piece lie far from each other; None where none do."""
+    if _is_near(piece):
+        return None
+    axis = max(range(piece.ndim), key=lambda i: (piece.shape[i] > 1, piece.strides[i]))
+    return axis if piece.nbytes >= _PART * piece.shape[axis] else None
+
+
+def _is_near(piece: npt.NDArray[Any]) -> bool:
+    return _extent(piece) <= 2 * piece.nbytes
 
 
 def _extent(piece: npt.NDArray[Any]) -> int:

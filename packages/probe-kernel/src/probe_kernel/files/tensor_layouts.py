@@ -8,9 +8,11 @@ written in any order of axes (NCHW, NHWC, HWCN); the first that fits the device'
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import Any
 
 import numpy.typing as npt
+from attrs import frozen
 from probe_format.errors import FormatError
 from probe_format.suggest import did_you_mean
 
@@ -42,27 +44,47 @@ def convert(array: Array, source: str, target: str, original: Shape = ()) -> Arr
 
     Raises FormatError when the layout cannot be converted, or the shapes do not fit.
     """
-    view, shape = in_order(array, source, target, original)
-    return view.reshape(shape)
+    found = in_order(array, source, target, original)
+    return found.view.reshape(found.joined)[tuple(map(slice, found.cut))].reshape(found.shape)
 
 
-def in_order(array: Array, source: str, target: str, original: Shape = ()) -> tuple[Array, Shape]:
-    """Return the values in the order of the layout ``target``, and the shape that they have there; see `convert`.
+@frozen(eq=False)
+class Ordered:
+    """Hold values in the order of another layout, without a copy.
 
-    They are a view of more dimensions wherever only padding would make a copy necessary.
+    view: the values; its dimensions are the parts of the axes, those of each side by side.
+    parts: of how many each axis is made.
+    cut: the size of each axis without its padding.
+    shape: of the tensor.
     """
+
+    view: Array
+    parts: Shape
+    cut: Shape
+    shape: Shape
+
+    @property
+    def joined(self) -> Shape:
+        """Return the size of each axis with its padding."""
+        sizes = iter(self.view.shape)
+        return tuple(math.prod(islice(sizes, n)) for n in self.parts)
+
+
+def in_order(array: Array, source: str, target: str, original: Shape = ()) -> Ordered:
+    """Return the values in the order of the layout ``target``; see `convert`."""
     if target not in TARGETS:
         raise FormatError(f"There is no conversion to {target!r}. {did_you_mean(target, TARGETS)}".rstrip())
     # The device calls every unpadded tensor NCHW, whatever its number of dimensions.
     called, source = source, "ND" if source in _PLAIN and array.ndim != len(source) else source
     if target in (called, source):
-        return array, array.shape
+        return Ordered(array, (1,) * array.ndim, array.shape, array.shape)
     what = f"{source} {list(array.shape)}"
     if source == "FRACTAL_NZ":
-        found, shape = _from_nz(array, original, what)
-        if target == "ND" or len(shape) != 4:
-            return found, shape  # matrices have no axes to reorder: msaccucmp writes them as they are, too
-        return in_order(found.reshape(shape), "NCHW", target)  # as in msaccucmp: the order of four is unknown
+        found = _from_nz(array, original, what)
+        if target == "ND" or len(found.shape) != 4:
+            return found  # matrices have no axes to reorder: msaccucmp writes them as they are, too
+        whole = convert(array, source, "ND", original)
+        return in_order(whole, "NCHW", target)  # as in msaccucmp: the order of four is unknown
     if source != "ND" and source not in _DEVICE:
         near = did_you_mean(source, [*_DEVICE, *TARGETS])
         raise FormatError(
@@ -81,16 +103,14 @@ def in_order(array: Array, source: str, target: str, original: Shape = ()) -> tu
     return _turned(array, axes, order, sizes)
 
 
-def _turned(array: Array, axes: tuple[str, ...], order: str, sizes: Sizes) -> tuple[Array, Shape]:
-    """Transpose to ``order`` with the parts of each axis side by side, join these, and cut to ``sizes``."""
+def _turned(array: Array, axes: tuple[str, ...], order: str, sizes: Sizes) -> Ordered:
+    """Transpose to ``order`` with the parts of each axis side by side. sizes: of axes without padding."""
     parts = [[i for i, axis in enumerate(axes) if axis[0] == letter] for letter in order]
     parts = [sorted(found, key=lambda i: axes[i], reverse=True) for found in parts]  # C1 before C0
     whole = array.transpose([i for found in parts for i in found])
-    joined = tuple(math.prod(array.shape[i] for i in found) for found in parts)
+    joined = [math.prod(array.shape[i] for i in found) for found in parts]
     cut = tuple(min(sizes.get(letter, size), size) for letter, size in zip(order, joined, strict=True))
-    if cut != joined:
-        whole = whole.reshape(joined)[tuple(map(slice, cut))]
-    return whole, cut
+    return Ordered(whole, tuple(map(len, parts)), cut, cut)
 
 
 def _order(array: Array, axes: tuple[str, ...], original: Shape, what: str) -> tuple[str, Sizes]:
@@ -148,19 +168,18 @@ def _parted(array: Array, source: str, original: Shape, what: str) -> Array:
     raise FormatError(f"{what} has {', '.join(axes[:joined])} in one; {basis} does not say which is which.")
 
 
-def _from_nz(x: Array, original: Shape, what: str) -> tuple[Array, Shape]:
+def _from_nz(x: Array, original: Shape, what: str) -> Ordered:
     """Join the tiles of matrices: (..., columns outer, rows outer, rows inner, columns inner)."""
     if x.ndim < 4:
         raise FormatError(f"FRACTAL_NZ has 4 dimensions or more, and this tensor {list(x.shape)}.")
     *outer, c1, no, ni, c0 = x.shape
     k = len(outer)
-    tiles, joined = x.transpose(*range(k), k + 1, k + 2, k, k + 3), (*outer, no * ni, c1 * c0)
+    tiles, parts = x.transpose(*range(k), k + 1, k + 2, k, k + 3), (*(1,) * k, 2, 2)
+    joined = *outer, no * ni, c1 * c0
     if not original:
-        return tiles, joined
+        return Ordered(tiles, parts, joined, joined)
     rows, columns = original[-2:] if len(original) > 1 else (1, original[0])  # a vector is one row
     fits = _pads(rows, no * ni, ni) and _pads(columns, c1 * c0, c0)
     if not fits or math.prod(original[:-2]) != math.prod(outer):
         raise _unfit(original, what)
-    if (rows, columns) != joined[-2:]:
-        tiles = tiles.reshape(joined)[..., :rows, :columns]
-    return tiles, original
+    return Ordered(tiles, parts, (*outer, rows, columns), original)

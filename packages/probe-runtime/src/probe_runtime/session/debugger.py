@@ -100,14 +100,14 @@ class Debugger:
         self._session.set_init_step(step)
 
     @class_or_instance
-    def register_custom_api(self, module: Any, api_name: str, api_prefix: str | None = None) -> None:
-        """Also record ``module.api_name`` at L1 and mix, as ``{api_prefix}.{api_name}.{n}.forward``."""
-        self._session.patches.add(module, api_name, api_prefix)
+    def register_custom_api(self, module: Any, api: str, api_prefix: str | None = None) -> None:
+        """Also record ``module.api`` at L1 and mix, as ``{api_prefix}.{api}.{n}.forward``. api: its name."""
+        self._session.patches.add(module, api, api_prefix)
 
     @class_or_instance
-    def restore_custom_api(self, module: Any, api_name: str) -> None:
+    def restore_custom_api(self, module: Any, api: str) -> None:
         """Undo `register_custom_api`."""
-        self._session.patches.remove(module, api_name)
+        self._session.patches.remove(module, api)
 
     @partial(class_or_instance, idle=lambda: None)
     def close(self) -> None:
