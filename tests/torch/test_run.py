@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -137,3 +138,95 @@ def test_what_cannot_be_run_is_said_before_it_runs(server: Server, words: list[s
     code, out, told = server.run(name, "run", *words)
     assert (code, out) == (2, "")
     assert said in told
+
+
+def test_a_script_without_a_framework_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("import sys; print('ran'); sys.exit(3)")
+    done = command(tmp_path, "x.py")
+    assert (done.returncode, done.stdout) == (3, "ran\n")
+    assert "nothing is recorded: the script imported none of " in done.stderr
+
+
+OWN = """
+import torch
+from probe_torch import PrecisionDebugger
+model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+debugger = PrecisionDebugger(dump_path="own", level="L0")
+debugger.start(model)
+model(torch.ones(2)).sum().backward()
+optimizer.step()
+debugger.stop()
+debugger.step()
+"""
+
+
+def test_a_script_that_calls_probe_itself_is_left_to_it(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text(OWN)
+    done = command(tmp_path, "x.py")
+    assert done.returncode == 0, done.stderr
+    assert "the script has a PrecisionDebugger of its own" in done.stderr
+    assert (tmp_path / "own" / "step0" / "rank" / "dump.json").is_file()
+    assert not list((tmp_path / "dump").glob("step*"))
+
+
+WORKERS = """
+import torch
+if __name__ == "__main__":
+    model = torch.nn.Sequential(torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    data = torch.utils.data.TensorDataset(torch.randn(8, 4))
+    loader = torch.utils.data.DataLoader(data, 4, num_workers=1, multiprocessing_context="spawn")
+    for (x,) in loader:
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_processes_that_train_nothing_are_silent(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text(WORKERS)
+    done = command(tmp_path, "x.py")
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if "Probe" in line] == [
+        "Probe: found the model Sequential and the optimizer SGD; a step ends with an update (step_ends: update)."
+    ]
+    assert len(list((tmp_path / "dump").glob("step*"))) == 2
+
+
+CHILD = """
+import subprocess, sys
+if len(sys.argv) == 1:
+    sys.exit(subprocess.run([sys.executable, sys.argv[0], "child"]).returncode)
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+model(torch.ones(4)).sum().backward()
+optimizer.step()
+"""
+
+
+def test_a_process_that_the_script_starts_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text(CHILD)
+    done = command(tmp_path, "x.py")
+    assert done.returncode == 0, done.stderr
+    assert [str(path.relative_to(tmp_path)) for path in (tmp_path / "dump").glob("step*/*/dump.json")] == [
+        "dump/step0/rank/dump.json"
+    ]
+
+
+def test_one_line_and_the_environment_do_the_same(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text(
+        "import probe_torch.auto\n" + CHILD.replace("sys.argv) == 1", "sys.argv) == 9")
+    )
+    (tmp_path / "probe.yaml").write_text("level: L0\ndump_path: dump\n")
+    environment = {**os.environ, "PROBE_CONFIG": "probe.yaml"}
+    program = [sys.executable, "x.py"]
+    done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "dump" / "step0" / "rank" / "dump.json").is_file()
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    program = [sys.executable, "-m", "probe_format", "run", "--level", "L0", "--dump_path", "dump", *words]
+    return subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=300)

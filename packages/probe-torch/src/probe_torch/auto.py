@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from typing import Any
 
 from probe_format.errors import UsageError
-from probe_runtime.auto import AutoSteps, FunctionSteps, settings_of_environment
+from probe_runtime.auto import AutoSteps, FunctionSteps, named_by_job
 from probe_runtime.config import StepRule
-from probe_runtime.session import Session
+from probe_runtime.session import Debugger, Session
 
 from .debugger import PrecisionDebugger
 from .loop.scene import TorchScene
@@ -22,11 +22,14 @@ from .loop.taps import watched
 _running: list[AutoSteps] = []
 
 
-def begin(config_path: str | None = None, settings: Mapping[str, Any] | None = None) -> AutoSteps:
+def begin(
+    config_path: str | None = None, settings: Mapping[str, Any] | None = None, *, is_child: bool = False
+) -> AutoSteps:
     """Look for the steps of this run from here on, until the process ends.
 
     config_path: a configuration file.
     settings: keys that win over it.
+    is_child: whether another process of the run started this one, which may have nothing to train.
 
     Raises ConfigError with every problem at once.
     """
@@ -40,7 +43,9 @@ def begin(config_path: str | None = None, settings: Mapping[str, Any] | None = N
         )
     scene = TorchScene(config.models)
     first = None if config.first_step == "auto" else int(config.first_step)
-    steps = AutoSteps(session, scene, StepRule.of(config.step_ends), first, config.record_when == "grad")
+    steps = AutoSteps(
+        session, scene, StepRule.of(config.step_ends), first, config.record_when == "grad", is_child=is_child
+    )
     looking = ExitStack()  # for as long as the process lasts
     if steps.rule.kind == "calls":
         function = FunctionSteps(steps)
@@ -48,6 +53,7 @@ def begin(config_path: str | None = None, settings: Mapping[str, Any] | None = N
         looking.callback(function.close)
     looking.enter_context(watched(steps, scene))
     _running.append(steps)
+    Debugger.gives_way = steps.give_up
     atexit.register(_end, looking, steps)
     return steps
 
@@ -57,5 +63,5 @@ def _end(looking: ExitStack, steps: AutoSteps) -> None:
     looking.close()
 
 
-if (_given := settings_of_environment()) is not None:
-    begin(*_given)
+if (_file := named_by_job()) is not None:
+    begin(_file)

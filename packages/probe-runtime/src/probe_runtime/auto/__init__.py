@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .activation import settings_of_environment
+from .activation import named_by_job
 from .function_steps import FunctionSteps
 from .scene import Scene
 from .steps import AutoSteps
 
-__all__ = ["AutoSteps", "FunctionSteps", "Scene", "settings_of_environment"]
+__all__ = ["AutoSteps", "FunctionSteps", "Scene", "named_by_job"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import json
@@ -26,12 +27,17 @@ _START_UP = Path(__file__).parent / "start_up"
 Given = tuple[str | None, dict[str, Any]]
 
 
-def settings_of_environment() -> Given | None:
-    """Return (configuration file, keys that win over it); None where the environment names none."""
-    if text := os.environ.get(RUN):
-        found = json.loads(text)
-        return found["config"], found["settings"]
-    return (os.environ[CONFIG], {}) if os.environ.get(CONFIG) else None
+def handed_on() -> Given | None:
+    """Return what ``probe run`` has handed on to this process: (configuration file, keys that win over it)."""
+    if not (text := os.environ.get(RUN)):
+        return None
+    found = json.loads(text)
+    return found["config"], found["settings"]
+
+
+def named_by_job() -> str | None:
+    """Return the configuration file that a job's environment names, where ``probe run`` has not begun already."""
+    return os.environ.get(CONFIG) if RUN not in os.environ else None
 
 
 def hand_on(config: str | None, settings: Mapping[str, Any], environment: MutableMapping[str, str]) -> None:
@@ -56,12 +62,18 @@ def begin_on_import(given: Given, *, is_child: bool) -> None:
         entry.name: entry.module.partition(".")[0] for entry in entry_points(group="probe.frameworks")
     }
 
+    def none() -> None:
+        tell(
+            f"Probe: nothing is recorded: the script imported none of {', '.join(packages) or 'the frameworks'}."
+        )
+
     @contextlib.contextmanager
     def around(name: str) -> Iterator[None]:
         yield
         importer.remove()
+        atexit.unregister(none)
         try:
-            importlib.import_module(f"{packages[name]}.auto").begin(*given)
+            importlib.import_module(f"{packages[name]}.auto").begin(*given, is_child=is_child)
         except ProbeError as e:
             tell(*f"probe run: {e}".split("\n"))
             if not is_child:
@@ -71,6 +83,8 @@ def begin_on_import(given: Given, *, is_child: bool) -> None:
 
     importer = Importer(around, packages)
     importer.add()
+    if not is_child:
+        atexit.register(none)
     for name in packages:
         if name in sys.modules:
             with around(name):

@@ -50,6 +50,7 @@ class AutoSteps:
     rule: when a step ends.
     first: the number of the first step; None to take it from the optimizers' own count.
     in_any_mode: whether a forward in evaluation mode counts as training if it has gradients.
+    is_child: whether another process of the run started this one, which may have nothing to train.
     say: takes a line for the user.
     look: called at each event by which the function of the rule may be there.
     over: whether nothing is looked at any more.
@@ -61,6 +62,7 @@ class AutoSteps:
     rule: StepRule
     first: int | None = 0
     in_any_mode: bool = False
+    is_child: bool = False
     say: Callable[[str], None] = lambda text: tell(f"Probe: {text}")
     look: Callable[[], None] = lambda: None
     over: bool = False
@@ -179,7 +181,7 @@ class AutoSteps:
             self._end()
         self.session.close()
         self.over = True
-        if self.found is None:
+        if self.found is None and (self.scene.optimizers() or not self.is_child):
             self.say(f"no step was found, so nothing is recorded: {self._why_none()}.")
 
     def give_up(self, why: str) -> None:

@@ -24,6 +24,8 @@ class Debugger:
     As a context manager it is closed at the end of the block, else at exit.
     """
 
+    gives_way: ClassVar[Callable[[str], None] | None] = None
+    """What ends the session that nobody in the script opened, where the script opens one: takes the reason."""
     _current: ClassVar[AnySession | None] = None
     _kind: ClassVar[type[Debugger]]  # the framework's class; a user's subclass shares its current session
     _session: AnySession
@@ -49,6 +51,9 @@ class Debugger:
         Raises ConfigError with every problem, and UsageError when a session with other settings is open.
         """
         config = resolve(None if config_path is None else load(config_path), **overrides)
+        if (give_way := Debugger.gives_way) is not None:
+            Debugger.gives_way = None
+            give_way("the script has a PrecisionDebugger of its own, which dumps from here on")
         session = reusable(self._kind._current, config, model)
         self._session = self._kind._current = open_session(config) if session is None else session
 

@@ -16,7 +16,7 @@ if _spec is not None and _spec.loader is not None:
 try:
     from probe_runtime.auto import activation
 
-    if (_given := activation.settings_of_environment()) is not None:
+    if (_given := activation.handed_on()) is not None:
         activation.begin_on_import(_given, is_child=True)
 except Exception as e:  # nothing of ours may keep a process from starting
     sys.stderr.write(f"Probe: this process is not recorded: {type(e).__name__}: {e}\n")
