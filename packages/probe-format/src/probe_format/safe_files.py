@@ -20,10 +20,15 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def naming(path: Path | str) -> Iterator[None]:
-    """Put ``path`` into an OSError of the block that names no file, or one by its name alone, as those of writes."""
+    """Put ``path`` into an OSError of the block that names no file, or one by its name alone, as those of writes.
+
+    One that has a text alone, as a library in C++ raises it, would show nothing of that with a file's name.
+    """
     try:
         yield
     except OSError as error:
+        if error.errno is None:
+            raise OSError(errno.EIO, " ".join(map(str, error.args)), str(path)) from error
         if not (isinstance(error.filename, str) and os.sep in error.filename):
             error.filename = str(path)
             del error.filename2
