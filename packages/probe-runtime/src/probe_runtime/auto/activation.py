@@ -79,7 +79,9 @@ def begin_on_import(given: Given, *, is_child: bool) -> None:
             if not is_child:
                 raise SystemExit(2) from None
         except ImportError as e:
-            tell(f"probe run: nothing of {name} is recorded here: {e}")
+            yet = f"it does not find the steps of {name} yet; call start(), stop() and step() in the script"
+            why = yet if e.name == f"{packages[name]}.auto" else str(e)
+            tell(f"probe run: nothing is recorded: {why}.")
 
     importer = Importer(around, packages)
     importer.add()
