@@ -462,6 +462,24 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": ":".join(path for path in sys.path if path)}
 
 
+def test_a_file_that_cannot_be_closed_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """pyarrow's OSError has a text alone, and no number (soak)."""
+
+    real = pq.ParquetWriter.close
+
+    def close(writer: Any) -> None:
+        real(writer)
+        raise OSError("error closing file")
+
+    dump = plain_dump.write(tmp_path / "dump", steps=1, ranks=1)
+    monkeypatch.setattr(pq.ParquetWriter, "close", close)
+    assert main([str(dump), "-o", str(tmp_path / "out")]) == 2
+    assert f"probe export: {tmp_path / 'out'}: error closing file" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["dump"]
+
+
 @pytest.mark.parametrize(("form", "missing"), [("parquet", "pyarrow"), ("tensorboard", "tensorboard")])
 def test_a_missing_package_is_named_with_its_extra(form: str, missing: str, tmp_path: Path) -> None:
     dump = plain_dump.write(tmp_path / "dump", 1, 1)

@@ -185,3 +185,14 @@ def test_a_file_that_cannot_be_written_is_lost_alone_but_a_full_disk_is_raised(
         assert coverage.counts["failed"] == {"tensor files": 1}
     else:
         assert not coverage.counts["failed"]
+
+
+def test_an_error_without_a_number_says_what_it_says(tmp_path, monkeypatch):
+    def written(*_):
+        raise OSError("12 of 16 bytes were taken")
+
+    monkeypatch.setattr(os, "writev", written)
+    files, _, _ = made(tmp_path, deferred=False)
+    told = files.save(SLOT, (0,), "npy", npy_bytes(np.zeros(2)))
+    files.close()
+    assert b"12 of 16 bytes were taken" in told and b"None" not in told

@@ -143,5 +143,7 @@ class StepFiles:
 
 def _lost_file(error: Exception) -> bytes:
     """Return the members of a tensor object that say why it has no file."""
-    why = f"[Errno {error.errno}] {error.strerror}" if isinstance(error, OSError) else error_text(error)
+    why = error_text(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        why = f"[Errno {error.errno}] {error.strerror}"
     return members({"lost": f"tensor file: {why}"})
