@@ -88,7 +88,8 @@ class _TableWriter:
         self._schema = pyarrow.schema(fields, metadata=about)
         self._held: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = pyarrow.parquet.ParquetWriter(path, self._schema, compression="zstd")
+        self._file = path.open("wb")  # by Python, which keeps the reason where it cannot be written or closed
+        self._writer = pyarrow.parquet.ParquetWriter(self._file, self._schema, compression="zstd")
 
     def add(self, shared: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows; ``shared`` holds the cells that all of them have."""
@@ -104,14 +105,15 @@ class _TableWriter:
                 arrays.append(self._pyarrow.array(cells, field.type))
             except UnicodeEncodeError:  # half of a surrogate pair, which JSON can express and UTF-8 can not
                 arrays.append(self._pyarrow.array([_utf8(cell) for cell in cells], field.type))
-        self._file.write_table(self._pyarrow.table(arrays, schema=self._schema))
+        self._writer.write_table(self._pyarrow.table(arrays, schema=self._schema))
         self._held.clear()
 
     def close(self) -> None:
         """Write the rows that are held, and the end of the file."""
-        if self._held:
-            self._write()
-        self._file.close()
+        with self._file:
+            if self._held:
+                self._write()
+            self._writer.close()
 
 
 def _types(pyarrow: Any) -> Mapping[Type, Any]:
