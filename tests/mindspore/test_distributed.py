@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -24,14 +25,14 @@ def _free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def launch(config: str, out: Path, when: str) -> list[zoo.Trace]:
-    """What each of the two ranks saw."""
+def launch(config: str, out: Path, when: str, by: Sequence[str] = ()) -> list[zoo.Trace]:
+    """What each of the two ranks saw. by: the words of a command that starts the script."""
     out.mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join([*(p for p in sys.path if p), str(HERE)])
     command = [
         sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=2", "--local_worker_num=2",
         f"--master_port={_free_port()}", f"--log_dir={out / 'log'}", "--join=True",
-        str(HERE / "mindspore_ranks.py"), config, str(out), when,
+        *by, str(HERE / "mindspore_ranks.py"), config, str(out), when,
     ]  # fmt: skip
     # msrun of 2.7 starts whatever is called python.
     first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import loops
 import pytest
+from recorded import recorded
 
 LOOPS = Path(loops.__file__)
 KEYS = ["--level", "mix", "--task", "statistics", "--step", "[1, 2]"]
@@ -35,6 +35,7 @@ ALL: dict[str, tuple[list[str], str]] = {
     "in_two_parts": ([], ""),
     "without_optimizer": (["--step_ends", "calls:__main__:one_step", "--models", "[Net]"], ""),
     "failing": ([], ""),
+    "uncalled": ([], "no call of its model was seen"),
 }
 
 
@@ -62,17 +63,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.process.wait()
 
 
-def content(folder: Path) -> dict[str, Any]:
-    """Return the files of a dump, without what differs between two runs that do the same."""
-    found = {}
-    for path in sorted(folder.glob("step*/rank*/*.json")):
-        document = json.loads(path.read_text())
-        for key in ("dump_data_dir", "found", "header", "started", "ended", "journal", "files"):
-            document.pop(key, None)
-        found[str(path.relative_to(folder))] = document
-    return found
-
-
 @pytest.mark.parametrize("loop", ALL)
 def test_a_loop_is_recorded_as_by_hand(server: Server, loop: str) -> None:
     keys, said = ALL[loop]
@@ -87,14 +77,14 @@ def test_a_loop_is_recorded_as_by_hand(server: Server, loop: str) -> None:
     lines = [line for line in found[2].splitlines() if line.startswith("Probe: ")]
     assert lines.pop(0).startswith("Probe: found the model ")
     assert [said in line for line in lines] == [True] * bool(said)
-    expected, recorded = content(server.folder / by_hand / "dump"), content(dump)
+    expected, found_now = recorded(server.folder / by_hand / "dump"), recorded(dump)
     if loop == "critics":  # four updates of two optimizers are a step here, and by hand each is one
-        assert [path for path in recorded if "dump.json" in path] == ["step1/rank/dump.json"]
-        losses = [name for name in recorded["step1/rank/dump.json"]["data"] if "softplus" in name]
+        assert [path for path in found_now if "dump.json" in path] == ["step1/rank/dump.json"]
+        losses = [name for name in found_now["step1/rank/dump.json"]["data"] if "softplus" in name]
         assert len(losses) == 2 * (3 * 2 + 1)
         return
-    assert recorded == expected
-    assert len(recorded) >= 4
+    assert found_now == expected
+    assert len(found_now) >= 4
 
 
 def test_the_header_says_what_was_found(server: Server) -> None:

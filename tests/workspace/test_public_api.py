@@ -107,7 +107,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "Recorder", "Segment", "SegmentState", "sheltered", "Target", "tracked_parameters", "TrackedModule",
         "TrackedParameter", "untold", "UNTOLD", "Walk",
     },
-    "probe_runtime.auto": {"AutoSteps", "FunctionSteps", "Scene", "named_by_job"},
+    "probe_runtime.auto": {"AutoSteps", "Containment", "Scene", "named_by_job", "search"},
     "probe_runtime.config": {
         "Config", "ConfigFile", "StepRule", "compact", "earlier_dump", "load", "parse_init_step", "resolve",
     },

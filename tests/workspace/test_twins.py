@@ -8,9 +8,10 @@ TWINS = ("probe_torch", "probe_mindspore")
 
 # Modules that both packages have.
 PAIRS = {
-    "debugger", "demo", "demo_model", "dropout", "perturb", "ranks", "saving", "seed",
+    "auto", "debugger", "demo", "demo_model", "dropout", "perturb", "ranks", "saving", "seed",
     "hooks", "hooks.collectives", "hooks.collector", "hooks.gradients", "hooks.input_edges", "hooks.modules",
     "hooks.nodes", "hooks.parameter_gradients",
+    "loop", "loop.scene", "loop.taps",
     "patching", "patching.apis", "patching.callers", "patching.introspection", "patching.lookup", "patching.patches",
     "patching.regions", "patching.wrappers",
     "planning", "planning.planned_leaf", "planning.planner", "planning.training",
@@ -21,10 +22,6 @@ PAIRS = {
 # Modules that one of them has alone, and why the other has nothing of the kind.
 ONLY_TORCH = {
     "aside": "MindSpore has no modes and no __torch_function__ that would see what Probe computes",
-    **dict.fromkeys(
-        ("auto", "loop", "loop.containment", "loop.scene", "loop.taps"),
-        "`probe run` finds the steps of torch's loops alone so far; MindSpore's Model.train has callbacks",
-    ),
     "compiling": "PyNative code never runs while MindSpore compiles: graphs are the room `graph` there",
     "hooks.leaf_gradients": "hooks.gradients watches leaves like any other tensor on MindSpore",
     "hooks.recompute": "what Cell.recompute() runs again on MindSpore is counted as further calls",
@@ -45,6 +42,7 @@ ONLY_MINDSPORE = {
     "graph": "torch has no mode in which whole steps are compiled without Python",
     "hooks.autograd": "torch shows its autograd graph; MindSpore's shows less, and differently in each version",
     "hooks.tensor_hooks": "MindSpore 2.7 shows no graph, so hooks are put on whole tensors there",
+    "loop.reach": "torch calls Python when it compiles a step, so that its updates are seen from inside",
     "module_kind": "torch has one class of modules; mindtorch's come beside MindSpore's Cells",
     "patching.bytecode_jit": "torch.compile is seen by is_compiling; MindSpore's jit must be guarded",
     "patching.compile_hook": "the same",

@@ -18,7 +18,7 @@ from bytecode import CAPTURES_BYTECODE, needs_bytecode
 from mindspore import Tensor, mint, nn, ops
 from mindspore._c_expression import GraphExecutor_
 from probe_mindspore.patching.apis import load_apis
-from probe_mindspore.patching.jit_guard import jit_guard, jit_places
+from probe_mindspore.patching.jit_guard import jit_places
 from probe_mindspore.patching.patches import Patches
 from probe_runtime.patching.switch import is_muted, muted
 from tapping import Recorder, identities
@@ -74,12 +74,11 @@ def guarded(patches: Patches) -> Iterator[Callable[..., Any]]:
 
     @contextlib.contextmanager
     def context(*models: nn.Cell) -> Iterator[None]:
-        with jit_guard(patches):
-            patches.apply(*models)
-            try:
-                yield
-            finally:
-                patches.undo()
+        patches.apply(*models)
+        try:
+            yield
+        finally:
+            patches.undo()
 
     before = [vars(place.owner).get(place.name) for place in places]
     yield context
@@ -274,7 +273,6 @@ import mindspore as ms, numpy as np
 from mindspore import Tensor, ops
 from probe_runtime.patching.switch import is_muted
 from probe_mindspore.patching.apis import load_apis
-from probe_mindspore.patching.jit_guard import jit_guard
 from probe_mindspore.patching.patches import Patches
 
 calls = []
@@ -284,7 +282,7 @@ def function(x):
     return ops.relu(x) + ops.exp(x)
 want = function(x).asnumpy()
 jitted = ms.jit(function, capture_mode="trace")
-with jit_guard(patches), patches:
+with patches:
     first, second = jitted(x).asnumpy(), jitted(x).asnumpy()
     assert calls == [], calls
     ops.relu(x)

@@ -18,7 +18,6 @@ import pytest
 from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.common.initializer import Normal, initializer
 from probe_mindspore.patching.apis import load_apis
-from probe_mindspore.patching.jit_guard import jit_guard
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.patching.regions import OPTIMIZER, step_regions
 from probe_runtime.patching.switch import is_muted
@@ -50,7 +49,7 @@ def collecting(log: Log) -> Iterator[Callable[..., Any]]:
 
     @contextlib.contextmanager
     def context(*models: nn.Cell) -> Iterator[Scopes]:
-        with jit_guard(patches), scopes:
+        with scopes:
             patches.apply(*models)
             try:
                 yield scopes

@@ -8,7 +8,9 @@ copies, pickles, compilations and the user's own hooks find the Cells unchanged.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from attrs import define, field, frozen
@@ -221,6 +223,20 @@ def patched_call(table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -
     return replaced(places, lambda: _watching.remove(watcher))
 
 
+@contextmanager
+def watched_calls(begins: Callable[[Any], Callable[[], None] | None]) -> Iterator[None]:
+    """Tell of the calls of every Cell before they begin, while open.
+
+    begins: returns what is to be called when that call is over, if anything.
+    """
+    _told.append(begins)
+    try:
+        with replaced([place(owner, "__call__", _calling) for owner in CELLS.patched_classes]):
+            yield
+    finally:
+        _told.remove(begins)
+
+
 @frozen(eq=False)
 class _Watcher:
     table: CellTable
@@ -228,13 +244,28 @@ class _Watcher:
     muted: Callable[[], bool]
 
 
+class _Telling(threading.local):
+    of: Any = None
+
+
 _watching: list[_Watcher] = []
+_told: list[Callable[[Any], Callable[[], None] | None]] = []
+_telling = _Telling()
 _nested = Nested()
 
 
 def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _told and _telling.of is not self:
+            around, _telling.of = _telling.of, self
+            ended = [over for begins in tuple(_told) if (over := begins(self)) is not None]
+            try:
+                return call(self, *args, **kwargs)
+            finally:
+                _telling.of = around
+                for over in ended:
+                    over()
         if not _watching or _nested.is_recorded(self, call):
             return original(self, *args, **kwargs)
         run = original

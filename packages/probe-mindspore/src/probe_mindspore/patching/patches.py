@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from contextlib import ExitStack
 from typing import Any
 
 from probe_runtime.patching import NEVER_SCANNED, Apis, Prepared, Scan, Tap, name_of, patches
@@ -10,7 +11,7 @@ from probe_runtime.patching import NEVER_SCANNED, Apis, Prepared, Scan, Tap, nam
 from probe_mindspore.module_kind import behind
 
 from .introspection import guards
-from .jit_guard import jit_places
+from .jit_guard import jit_guard, jit_places
 from .lookup import listed
 from .primitives import modules_of, places_in, public_primitives
 from .regions import regions
@@ -22,7 +23,10 @@ _SCAN = Scan(skipped=NEVER_SCANNED | {"mindspore", "torch", "mindtorch", "te", "
 
 
 class Patches(patches.Patches):
-    """Replace the functions of MindSpore listed in `apis`, and the Primitives of the Cells given to `apply`."""
+    """Replace the functions of MindSpore listed in `apis`, and the Primitives of the Cells given to `apply`.
+
+    The compiler finds the originals.
+    """
 
     def __init__(self, apis: Apis, tap: Tap) -> None:
         super().__init__(
@@ -33,6 +37,23 @@ class Patches(patches.Patches):
             lambda model: map(vars, modules_of(model)),
             in_models=functools.partial(places_in, public_primitives(apis)),
         )
+        self._guard = ExitStack()
+
+    def apply(self, *models: Any) -> None:
+        if not self.applied:
+            self._guard.enter_context(jit_guard(self))
+        try:
+            super().apply(*models)
+        finally:
+            self._unguard()
+
+    def undo(self) -> None:
+        super().undo()
+        self._unguard()
+
+    def _unguard(self) -> None:
+        if not self.applied:
+            self._guard.close()
 
     def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
         super().add(behind(module), api_name, name_of(module) if prefix is None else prefix)

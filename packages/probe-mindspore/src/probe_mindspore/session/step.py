@@ -24,7 +24,6 @@ from probe_mindspore.hooks.collector import collector_for
 from probe_mindspore.hooks.modules import CellTable, has_read_graphs, patched_call
 from probe_mindspore.hooks.parameter_gradients import ParameterGradients
 from probe_mindspore.module_kind import CELLS, ModuleKind, late_torch
-from probe_mindspore.patching.jit_guard import jit_guard
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.patching.regions import step_regions
 from probe_mindspore.patching.traced_jit import is_tracing, watched_traces
@@ -105,7 +104,6 @@ class StepOpener:
                     stack.callback(collector.works.give_up)
                     stack.enter_context(watched_waits(collector.works))
                     stack.enter_context(step_regions(collector.push, collector.pop, collector.coverage))
-                    stack.enter_context(jit_guard(patches))
                     if not models:
                         collector.coverage.unseen("calls of the Primitives that Cells hold", _NO_MODEL)
                     patches.apply(*models)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .activation import named_by_job
-from .function_steps import FunctionSteps
+from .containment import Containment
 from .scene import Scene
+from .search import search
 from .steps import AutoSteps
 
-__all__ = ["AutoSteps", "FunctionSteps", "Scene", "named_by_job"]
+__all__ = ["AutoSteps", "Containment", "Scene", "named_by_job", "search"]

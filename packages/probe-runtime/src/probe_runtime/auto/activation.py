@@ -79,9 +79,7 @@ def begin_on_import(given: Given, *, is_child: bool) -> None:
             if not is_child:
                 raise SystemExit(2) from None
         except ImportError as e:
-            yet = f"it does not find the steps of {name} yet; call start(), stop() and step() in the script"
-            why = yet if e.name == f"{packages[name]}.auto" else str(e)
-            tell(f"probe run: nothing is recorded: {why}.")
+            tell(f"probe run: nothing is recorded: {e}.")
 
     importer = Importer(around, packages)
     importer.add()

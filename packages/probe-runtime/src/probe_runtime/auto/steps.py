@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -33,10 +33,8 @@ def _sheltered(event: Callable[..., None]) -> Callable[..., None]:
             return
         try:
             event(self, *args, **kwargs)
-        except ProbeError as e:
-            self.give_up(str(e))
         except Exception as e:
-            self.give_up(f"{error_text(e)} (a fault of Probe's; please report it)")
+            self.met(e)
 
     return method
 
@@ -91,12 +89,15 @@ class AutoSteps:
     # -- what is seen ---------------------------------------------------------------------------------
 
     @_sheltered
-    def called(self, module: Any) -> None:
-        """Take the beginning of an outermost call of a module."""
+    def called(self, module: Any, *, differentiated: bool = False) -> None:
+        """Take the beginning of an outermost call of a module.
+
+        differentiated: whether it is known to have gradients, where the framework does not show it yet.
+        """
         self.look()
         if self.rule.kind == "calls" or not self.scene.optimizers() or self.scene.in_backward():
             return
-        has_gradients = self.scene.takes_gradients()
+        has_gradients = differentiated or self.scene.takes_gradients()
         if not has_gradients and not self._collecting:
             return
         root = self.scene.root_of(module)
@@ -104,14 +105,7 @@ class AutoSteps:
             return
         trains = self.scene.is_training(module, root)
         if has_gradients and (trains or self.in_any_mode):
-            if (
-                self._stepped and self.rule.is_lazy
-            ):  # not every optimizer has stepped, and the next forward begins
-                self._turn()
-                self._end()
-            if not self._collecting:
-                self._begin()
-            self._is_forward_seen = True
+            self._forward()
             return
         self._grad_in_evaluation |= has_gradients
         if not has_gradients and not trains:  # an evaluation in the middle of a step
@@ -137,6 +131,18 @@ class AutoSteps:
             if may_start and not self._collecting and self.rule.kind != "calls":
                 self._is_forward_seen |= self._open
                 self._begin()
+
+    @_sheltered
+    def whole_step_begins(self, optimizers: Sequence[Any]) -> None:
+        """Take the beginning of a call that is forward, backward and update; `update_ends` takes its end.
+
+        optimizers: those that it may update with.
+        """
+        self.look()
+        if not self._regions and self.rule.kind != "calls":
+            self._forward()
+        self.update_begins()
+        self._marked += map(id, optimizers)
 
     @_sheltered
     def stepping(self, optimizer: Any) -> None:
@@ -184,6 +190,11 @@ class AutoSteps:
         if self.found is None and (self.scene.optimizers() or not self.is_child):
             self.say(f"no step was found, so nothing is recorded: {self._why_none()}.")
 
+    def met(self, error: Exception) -> None:
+        """Give up because of an error of ours."""
+        fault = "" if isinstance(error, ProbeError) else " (a fault of Probe's; please report it)"
+        self.give_up(f"{error_text(error) if fault else error}{fault}")
+
     def give_up(self, why: str) -> None:
         """Look at nothing any more. why: for the user."""
         self.over = True
@@ -212,6 +223,16 @@ class AutoSteps:
         self._open = self._collecting = True
         self.session.start(models[0] if len(models) == 1 else models or None, None)
 
+    def _forward(self) -> None:
+        if (
+            self._stepped and self.rule.is_lazy
+        ):  # not every optimizer has stepped, and the next forward begins
+            self._turn()
+            self._end()
+        if not self._collecting:
+            self._begin()
+        self._is_forward_seen = True
+
     def _rest(self) -> None:
         if self._collecting:
             self._collecting = False
@@ -234,7 +255,7 @@ class AutoSteps:
 
     def _updated(self) -> None:
         self._rest()
-        if not self._is_forward_seen and self.rule.kind != "calls":
+        if not (self._is_forward_seen or self._follows_on) and self.rule.kind != "calls":
             self._find_forwards()
             self._end()
         elif self.rule.ends(self.scene.optimizers(), self._stepped):

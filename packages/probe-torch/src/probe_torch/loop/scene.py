@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.fx
 from attrs import define, field
+from probe_runtime.auto import Containment
 from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim import Optimizer
-
-from .containment import Containment, unwrapped
 
 _engine: Any = torch.autograd.Variable._execution_engine
 
@@ -51,8 +52,8 @@ class TorchScene:
 
     def models(self) -> list[nn.Module]:
         if not self._is_known:
-            self._look(Containment())
-        return [unwrapped(top) for top in (ref() for ref in self._tops) if top is not None]
+            self._look(_held())
+        return [_unwrapped(top) for top in (ref() for ref in self._tops) if top is not None]
 
     def _look(self, held: Containment) -> None:
         parameters = [p for one in self.optimizers() for group in one.param_groups for p in group["params"]]
@@ -65,7 +66,7 @@ class TorchScene:
         ref, root = self._roots.get(id(module), (None, None))
         if ref is not None and ref() is module and self._is_known:
             return None if root is None else root()
-        held = Containment()
+        held = _held()
         self._look(held)
         tops = [top for top in (one() for one in self._tops) if top is not None]
         around = tops if self.named else held.tops(module)
@@ -75,7 +76,7 @@ class TorchScene:
 
     def is_training(self, module: nn.Module, root: nn.Module) -> bool:
         return bool(
-            unwrapped(module).training or unwrapped(root).training
+            _unwrapped(module).training or _unwrapped(root).training
         )  # Lightning leaves its wrapper in eval mode
 
     def takes_gradients(self) -> bool:
@@ -90,6 +91,21 @@ class TorchScene:
     def steps_taken(self) -> int:
         states = [state for one in self.optimizers() for state in one.state.values() if "step" in state]
         return max((int(state["step"]) for state in states), default=0)
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    """Return the model inside what spreads it over processes and devices: names are those of a run on one of them."""
+    while isinstance(module, (DistributedDataParallel, DataParallel)):
+        module = module.module
+    return module
+
+
+def _held() -> Containment:
+    return Containment(nn.Module, "_modules", "_parameters", _counts)
+
+
+def _counts(module: nn.Module) -> bool:
+    return not issubclass(type(module), torch.fx.GraphModule)  # one that was compiled
 
 
 def _holds(top: nn.Module, module: nn.Module) -> bool:

@@ -1,0 +1,114 @@
+"""Find out what a compiled function or Cell can call: the optimizers and Cells that its source names."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import mindspore
+from attrs import define, field
+from mindspore import nn
+
+from probe_mindspore.module_kind import CELLS
+
+#: Classes of optimizers; what computes a learning rate is none.
+OPTIMIZERS = tuple(
+    kind for kind in CELLS.optimizers if kind is not nn.learning_rate_schedule.LearningRateSchedule
+)
+_GRAD = mindspore._c_expression.GradOperation_
+_GRADS = {"grad", "value_and_grad", "vjp", "GradOperation", "ForwardValueAndGrad"}
+_MOST = 2000  # objects that are looked at
+
+
+@define
+class Reach:
+    """Hold what can be called from somewhere.
+
+    optimizers: each once.
+    cells: each once, in the order in which they are met; those inside of others only where these hold an optimizer.
+    takes_gradients: whether gradients are asked for there.
+    """
+
+    optimizers: list[Any] = field(factory=list)
+    cells: list[Any] = field(factory=list)
+    takes_gradients: bool = False
+
+    @classmethod
+    def of(cls, *starts: Any) -> Reach:
+        """Return what these functions, Cells and other objects reach by closures, globals, attributes and items."""
+        found = cls()
+        seen: dict[Any, Any] = {}
+        waiting = [*reversed(starts)]
+        while waiting and len(seen) < _MOST:
+            one = waiting.pop()
+            key = (id(one.__func__), id(one.__self__)) if isinstance(one, MethodType) else id(one)
+            if key not in seen:
+                seen[key] = one  # alive, so that no other has its id
+                waiting += reversed(list(found._take(one)))
+        return found
+
+    def _take(self, one: Any) -> Iterator[Any]:
+        """Take one object, and yield those that it leads to."""
+        if isinstance(one, OPTIMIZERS):
+            self.optimizers.append(one)
+        elif isinstance(one, nn.Cell):
+            self.cells.append(one)
+            if _holds_optimizer(one):
+                yield one.construct
+        elif isinstance(one, _GRAD):
+            self.takes_gradients = True
+        elif isinstance(one, FunctionType):
+            yield from self._named_in(one, [])
+        elif isinstance(one, MethodType):
+            function = inspect.unwrap(one.__func__)
+            if isinstance(function, FunctionType):
+                yield from self._named_in(function, [one.__self__])
+        elif isinstance(one, functools.partial):
+            yield from (one.func, *one.args, *one.keywords.values())
+        elif type(one) in (list, tuple) and len(one) < _MOST:
+            yield from one
+        elif type(one) is dict and len(one) < _MOST:
+            yield from one.values()
+
+    def _named_in(self, function: FunctionType, owners: list[Any]) -> Iterator[Any]:
+        """Yield what the source of a function names. owners: objects of which it may name attributes."""
+        names = sorted(set(_names(function.__code__)))
+        for cell in function.__closure__ or ():
+            try:
+                owners.append(cell.cell_contents)
+            except ValueError:  # it is not set yet
+                continue
+        if str(function.__module__).partition(".")[0] != "mindspore":
+            self.takes_gradients |= not _GRADS.isdisjoint(names)
+            owners += [function.__globals__[name] for name in names if name in function.__globals__]
+        for owner in owners:
+            if not isinstance(owner, MethodType):
+                yield from _attributes(owner, names)
+            yield owner
+
+
+def _holds_optimizer(cell: Any) -> bool:
+    """Return whether a Cell is an optimizer or has one inside."""
+    return any(isinstance(inside, OPTIMIZERS) for _, inside in CELLS.walk(cell))
+
+
+def _attributes(owner: Any, names: list[str]) -> Iterator[Any]:
+    """Yield the attributes of an object that have one of these names, without running code of the user's."""
+    if isinstance(owner, nn.Cell) and not _holds_optimizer(owner):
+        return
+    own = getattr(owner, "__dict__", {}) if not isinstance(owner, type) else {}
+    for name in names:
+        if name in own or (isinstance(owner, nn.Cell) and name in owner._cells):
+            yield own[name] if name in own else owner._cells[name]
+        elif isinstance(method := inspect.getattr_static(type(owner), name, None), FunctionType):
+            yield MethodType(method, owner)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from _names(one)

@@ -1,0 +1,142 @@
+"""See the forwards and updates of a run: the calls of Cells and of compiled functions, for as long as it lasts."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from probe_runtime.auto import AutoSteps
+from probe_runtime.patching import Function, place, replaced
+
+from probe_mindspore.hooks import autograd
+from probe_mindspore.hooks.modules import watched_calls
+from probe_mindspore.patching.compile_hook import API
+from probe_mindspore.patching.traced_jit import is_tracing
+
+from .reach import OPTIMIZERS
+from .scene import MindSporeScene
+
+Over = Callable[[], None]
+
+
+@contextmanager
+def watched(steps: AutoSteps, scene: MindSporeScene) -> Iterator[None]:
+    """Tell ``steps`` of every forward that trains and every update, and ``scene`` of new optimizers, while open."""
+    places = [place(kind, "__init__", _making) for kind in OPTIMIZERS]
+    calls = _Calls(steps, scene)
+    _watching.append(calls)
+    with ExitStack() as stack:
+        stack.callback(_watching.remove, calls)
+        stack.enter_context(replaced([*places, place(API._JitExecutor, "__call__", _executing)]))
+        stack.enter_context(watched_calls(calls.cell))
+        yield
+
+
+class _Inside(threading.local):
+    """What the innermost call is that was told of: with nothing more to tell inside, without gradients, or none."""
+
+    all_told = False
+    is_call = False
+
+
+def _sheltered(event: Function) -> Function:
+    @functools.wraps(event)
+    def method(calls: _Calls, *about: Any) -> Over | None:
+        if calls.steps.over:
+            return None
+        try:
+            over: Over | None = event(calls, *about)
+        except Exception as e:
+            calls.steps.met(e)
+            return None
+        return over
+
+    return method
+
+
+class _Calls:
+    """Tell which calls are forwards, updates, or both at once."""
+
+    def __init__(self, steps: AutoSteps, scene: MindSporeScene) -> None:
+        self.steps = steps
+        self.scene = scene
+        self._inside = _Inside()
+
+    @_sheltered
+    def cell(self, cell: Any) -> Over | None:
+        """Take the beginning of a call of a Cell; return what is to be called at its end."""
+        inside = self._inside
+        if is_tracing():
+            return None
+        if isinstance(cell, OPTIMIZERS):
+            self.steps.update_begins()
+            self.steps.stepping(cell)
+            return self._inside_of(self.steps.update_ends)
+        if inside.all_told:
+            return None
+        if optimizers := self.scene.reach_of(cell).optimizers:
+            self.steps.whole_step_begins(optimizers)
+            return self._inside_of(self.steps.update_ends)
+        recording = autograd.recording()
+        if inside.is_call and not recording:
+            return None
+        self.steps.called(cell)
+        return self._inside_of(None, all_told=recording)
+
+    @_sheltered
+    def compiled(self, executor: Any, args: tuple[Any, ...]) -> Over | None:
+        """Take the beginning of a call of a compiled function; return what is to be called at its end."""
+        inside = self._inside
+        if inside.all_told or inside.is_call or is_tracing():
+            return None
+        reach = self.scene.reach_of(executor.fn, executor.obj, *args)
+        if reach.optimizers:
+            self.steps.whole_step_begins(reach.optimizers)
+            return self._inside_of(self.steps.update_ends)
+        cell = next((one for one in reach.cells if self.scene.root_of(one) is not None), None)
+        if cell is None:
+            return None
+        self.steps.called(cell, differentiated=reach.takes_gradients)
+        return self._inside_of(None, all_told=True)
+
+    def _inside_of(self, ended: Over | None, *, all_told: bool = True) -> Over:
+        inside = self._inside
+        before = inside.all_told, inside.is_call
+        inside.all_told, inside.is_call = all_told, True
+
+        def over() -> None:
+            inside.all_told, inside.is_call = before
+            if ended is not None:
+                ended()
+
+        return over
+
+
+_watching: list[_Calls] = []
+
+
+def _making(original: Function) -> Function:
+    @functools.wraps(original)
+    def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        original(optimizer, *args, **kwargs)
+        for calls in tuple(_watching):
+            calls.scene.add(optimizer)
+            calls.steps.optimizer_made()
+
+    return init
+
+
+def _executing(original: Function) -> Function:
+    @functools.wraps(original)
+    def call(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        with ExitStack() as stack:
+            for calls in tuple(_watching):
+                over = calls.compiled(executor, (*args, *kwargs.values()))
+                if over is not None:
+                    stack.callback(over)
+            return original(executor, *args, **kwargs)
+
+    return call

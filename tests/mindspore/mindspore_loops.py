@@ -1,0 +1,222 @@
+"""Training loops: `python mindspore_loops.py LOOP,LOOP [FOLDER]`.
+
+With a folder they call Probe where a careful user would, and their dumps go to FOLDER/LOOP. Prints the weights' digest,
+and random numbers drawn afterwards: equal lines mean equal bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+#: Level of each loop: in a graph there are no functions to record.
+LEVELS = {
+    "functional": "mix",
+    "untold": "mix",
+    "train_cell": "mix",
+    "model": "mix",
+    "in_turns": "L1",
+    "graph": "L0",
+    "jitted": "L0",
+    "jitted_gradients": "L0",
+}
+
+
+class Nothing:
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: None
+
+
+class Net(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.drop, self.b = nn.Dense(8, 16), nn.Dropout(p=0.1), nn.Dense(16, 4)
+
+    def construct(self, x):  # type: ignore[no-untyped-def]
+        return self.b(self.drop(ops.relu(self.a(x))))
+
+
+def batches(count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    random = np.random.default_rng(0)
+    for _ in range(count):
+        yield (
+            Tensor(random.normal(size=(6, 8)).astype(np.float32)),
+            Tensor(random.integers(0, 4, 6).astype(np.int32)),
+        )
+
+
+def functional(h: Any) -> nn.Cell:
+    """The loop of MindSpore's own lessons, with an evaluation between two steps."""
+    net = Net()
+    net.set_train()
+    optimizer = nn.Adam(net.trainable_params(), 1e-2)
+    loss = nn.CrossEntropyLoss()
+
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        return loss(net(x), y)
+
+    take = ms.value_and_grad(forward, None, optimizer.parameters)
+    for x, y in batches(4):
+        h.start(net)
+        _, gradients = take(x, y)
+        optimizer(gradients)
+        h.stop()
+        h.step()
+        net.set_train(False)
+        net(x)
+        net.set_train()
+    return net
+
+
+def untold(h: Any) -> nn.Cell:
+    """Nobody says set_train(), functions are looked up before the model is called, and gradients are clipped."""
+    net = Net()
+    optimizer = ms.experimental.optim.AdamW(net.trainable_params(), lr=1e-2)
+
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        return ops.cross_entropy(net(x), y)
+
+    take = ms.value_and_grad(forward, None, net.trainable_params())
+    for x, y in batches(4):
+        h.start(net)
+        _, gradients = take(x, y)
+        optimizer(ops.clip_by_global_norm(gradients, 1.0))
+        h.stop()
+        h.step()
+    return net
+
+
+def train_cell(h: Any) -> nn.Cell:
+    """A Cell of MindSpore's is the whole step."""
+    net = Net()
+    optimizer = nn.SGD(net.trainable_params(), 0.1)
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimizer)
+    step.set_train()
+    for x, y in batches(4):
+        h.start(net)
+        step(x, y)
+        h.stop()
+        h.step()
+    return net
+
+
+def graph(h: Any) -> nn.Cell:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    return train_cell(h)
+
+
+class Trainer:
+    """Holds what trains, as a plain object."""
+
+    def __init__(self) -> None:
+        self.net = Net()
+        self.net.set_train()
+        self.optimizer = nn.Adam(self.net.trainable_params(), 1e-2)
+        self.take = ms.value_and_grad(self.forward, None, self.optimizer.parameters)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return ops.cross_entropy(self.net(x), y)
+
+
+def jitted(h: Any) -> nn.Cell:
+    """One compiled function is the whole step."""
+    net = Net()
+    net.set_train()
+    optimizer = nn.Adam(net.trainable_params(), 1e-2)
+
+    def forward(x, y):  # type: ignore[no-untyped-def]
+        return ops.cross_entropy(net(x), y)
+
+    take = ms.value_and_grad(forward, None, optimizer.parameters)
+
+    @ms.jit
+    def step(x, y):  # type: ignore[no-untyped-def]
+        loss, gradients = take(x, y)
+        optimizer(gradients)
+        return loss
+
+    for x, y in batches(4):
+        h.start(net)
+        step(x, y)
+        h.stop()
+        h.step()
+    return net
+
+
+def jitted_gradients(h: Any) -> nn.Cell:
+    """The gradients are compiled, the update is not."""
+    trainer = Trainer()
+    net, take, optimizer = trainer.net, trainer.take, trainer.optimizer
+
+    @ms.jit
+    def gradients_of(x, y):  # type: ignore[no-untyped-def]
+        return take(x, y)
+
+    for x, y in batches(4):
+        h.start(net)
+        _, gradients = gradients_of(x, y)
+        optimizer(gradients)
+        h.stop()
+        h.step()
+    return net
+
+
+def model(h: Any) -> nn.Cell:
+    """`Model.train`, whose loop is in MindSpore."""
+    from probe_mindspore import ProbeStep
+
+    net = Net()
+    data = ms.dataset.GeneratorDataset(
+        [(x.asnumpy()[0], y.asnumpy()[0]) for x, y in batches(8)], ["x", "y"], shuffle=False
+    ).batch(2)
+    trained = ms.train.Model(net, nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 1e-2))
+    callbacks = [] if isinstance(h, Nothing) else [ProbeStep(h)]
+    trained.train(1, data, callbacks=callbacks, dataset_sink_mode=False)
+    return net
+
+
+def in_turns(h: Any) -> nn.Cell:
+    """Two optimizers take turns."""
+    nets = Net(), Net()
+    optimizers = [nn.SGD(net.trainable_params(), 0.1) for net in nets]
+    takes = [
+        ms.value_and_grad(lambda x, y, net=net: ops.cross_entropy(net(x), y), None, optimizer.parameters)
+        for net, optimizer in zip(nets, optimizers, strict=True)
+    ]
+    for x, y in batches(2):
+        for take, optimizer in zip(takes, optimizers, strict=True):
+            h.start(list(nets))
+            _, gradients = take(x, y)
+            optimizer(gradients)
+            h.stop()
+            h.step()
+    return nn.CellList(list(nets))
+
+
+def main(name: str, folder: str) -> None:
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    ms.set_seed(1)
+    h: Any = Nothing()
+    if folder:
+        from probe_mindspore import PrecisionDebugger
+
+        h = PrecisionDebugger(dump_path=f"{folder}/{name}", level=LEVELS[name], step=[1, 2])
+    net = globals()[name](h)
+    ms.runtime.synchronize()
+    if folder:
+        h.close()
+    digest = hashlib.sha256()
+    for p in net.get_parameters():
+        digest.update(p.asnumpy().tobytes())
+    print(name, digest.hexdigest(), ops.rand(1).asnumpy(), np.random.random(), flush=True)
+
+
+if __name__ == "__main__":
+    for loop in sys.argv[1].split(","):
+        main(loop, *sys.argv[2:] or ("",))

@@ -1,0 +1,91 @@
+"""`probe run` with MindSpore: it records what a careful user has recorded by hand, and the run's bits are its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import mindspore_loops as loops
+import numpy as np
+import pytest
+from recorded import recorded
+from test_distributed import launch
+
+LOOPS = Path(loops.__file__)
+
+
+def run(folder: Path, *words: str) -> tuple[list[str], list[str]]:
+    """Return the lines that a process printed, and those in which Probe told something."""
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=300, env=os.environ
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = [line for line in done.stderr.splitlines() if line.startswith("Probe: ")]
+    return done.stdout.splitlines(), told
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return what each loop prints without Probe."""
+    printed, _ = run(tmp_path_factory.mktemp("plain"), str(LOOPS), ",".join(loops.LEVELS))
+    return {line.split()[0]: line for line in printed}
+
+
+@pytest.mark.parametrize("loop", loops.LEVELS)
+def test_a_loop_is_recorded_as_by_hand(loop: str, plain: dict[str, str], tmp_path: Path) -> None:
+    assert run(tmp_path / "hand", str(LOOPS), loop, ".") == ([plain[loop]], [])
+    keys = ["--level", loops.LEVELS[loop], "--step", "[1, 2]", "--dump_path", "dump"]
+    printed, told = run(tmp_path / "found", "-m", "probe_format", "run", *keys, str(LOOPS), loop)
+    assert printed == [plain[loop]]
+    assert told.pop(0).startswith("Probe: found the model Net")
+    assert ["take turns" in line for line in told] == [True] * (loop == "in_turns")
+    expected, found = recorded(tmp_path / "hand" / loop), recorded(tmp_path / "found" / "dump")
+    assert found == expected
+    assert len(found) >= 8
+    assert any(found[name]["data"] for name in found if name.endswith("step2/rank/dump.json"))
+
+
+def test_one_line_and_the_environment_do_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    future = "from __future__ import annotations\n"
+    source = LOOPS.read_text().replace(future, f"{future}import probe_mindspore.auto\n")
+    (tmp_path / "x.py").write_text(source)
+    (tmp_path / "probe.yaml").write_text("level: L0\ndump_path: dump\nfirst_step: 7\n")
+    monkeypatch.setenv("PROBE_CONFIG", "probe.yaml")
+    run(tmp_path, "x.py", "functional")
+    assert sorted(path.name for path in (tmp_path / "dump").iterdir()) == [
+        "step10",
+        "step7",
+        "step8",
+        "step9",
+    ]
+
+
+def test_the_optimizers_own_count_is_taken(tmp_path: Path) -> None:
+    resumed = (
+        "    optimizer.global_step.set_data(ms.Tensor([40], ms.int32))\n    loss = nn.CrossEntropyLoss()"
+    )
+    source = LOOPS.read_text().replace("    loss = nn.CrossEntropyLoss()", resumed, 1)
+    assert resumed in source
+    (tmp_path / "x.py").write_text(source)
+    keys = ["--level", "L0", "--first_step", "auto", "--step", "[42]", "--dump_path", "dump"]
+    run(tmp_path, "-m", "probe_format", "run", *keys, "x.py", "functional")
+    assert [path.name for path in (tmp_path / "dump").iterdir()] == ["step42"]
+
+
+def test_two_ranks(tmp_path: Path) -> None:
+    keys = ["--level", "mix", "--dump_path", str(tmp_path / "dump")]
+    program = [str(Path(sys.executable).parent / "probe"), "run", *keys]
+    plain = launch("-", tmp_path / "plain", "after")
+    found = launch("-", tmp_path / "found", "after", program)
+    for one, other in zip(plain, found, strict=True):
+        assert list(one) == list(other)
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name])
+    names = [str(path.relative_to(tmp_path / "dump")) for path in (tmp_path / "dump").glob("*/*/dump.json")]
+    assert sorted(names) == [f"step{step}/rank{rank}/dump.json" for step in (0, 1) for rank in (0, 1)]
+    for document in (recorded(tmp_path / "dump")[name] for name in names):
+        assert "Cell.a.Dense.forward.0" in document["data"]
+        assert "Cell.a.Dense.backward.0" in document["data"]
