@@ -47,7 +47,7 @@ def test_the_zoo_keeps_its_bits_and_has_the_records_of_pynative(name: str, tmp_p
     if name == "recompute function" and not GRAPH:
         pytest.skip("MindSpore 2.7 compiles no mindspore.recompute")
     way = ALSO.get(name, "value_and_grad")
-    variants = (f"graph_{way}", *(() if name in ALSO else ("jit",)))
+    variants = (f"graph_{way}", *(() if name in ALSO else ("graph_train_one_step", "jit")))
     assert changed(name, way, tmp_path / "pynative", task="tensor") == []
     eager = tmp_path / "pynative" / "dump"
     comparable = (

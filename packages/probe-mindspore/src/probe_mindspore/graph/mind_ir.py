@@ -55,6 +55,7 @@ class MindIr:
         self.written: set[str] = set()
         self._exact: dict[str, str] = {}
         self._terms: dict[str, tuple[str, ...]] = {}
+        self._unshaped: dict[str, str] = {}  # a value -> that of which it only has another shape
         self._counts: Counter[str] = Counter()
         for name, node in self.nodes.items():
             self._follow(name, node)
@@ -161,9 +162,14 @@ class MindIr:
 
         if op in _SAME:
             self._exact[name], self._terms[name] = exact(node.input[0]), terms(node.input[0])
+            if node.input[0] in self._unshaped:
+                self._unshaped[name] = self._unshaped[node.input[0]]
             return
         if op in ("UpdateState", "Custom"):
             self._exact[name], self._terms[name] = op, (op,)
+            return
+        if op == "Reshape":
+            self._sign_reshape(name, node)
             return
         attributes = _attributes(node)
         if op == "Constant":
@@ -187,6 +193,23 @@ class MindIr:
         found = tuple(t for one in added if not self._is_zero(one) for t in terms(one))
         if found and len(found) <= _MOST:
             self._terms[name] = found
+
+    def _sign_reshape(self, name: str, node: Any) -> None:
+        """Sign what only has another shape: of several in a row the compiler makes one, or none."""
+        first = self._unshaped[name] = self._unshaped.get(node.input[0], node.input[0])
+        shape = self._shape(name)
+        self._exact[name], self._terms[name] = self.exact(first), self.terms(first)
+        if shape != self._shape(first):
+            self._exact[name] = _digest("Reshape", shape, self._exact[name])
+            self._terms[name] = (_digest("Reshape", shape, self._joined(self._terms[name])),)
+
+    def _shape(self, name: str) -> str:
+        found = (
+            [a.tensors for a in self.nodes[name].attribute if a.name == "shape"] if name in self.nodes else []
+        )
+        found += [value.tensor for value in self.graph.input if value.name == name]
+        found += [[value] for value in self.graph.parameter if value.name == name]
+        return str([list(one.dims) for tensors in found for one in tensors])
 
     def _joined(self, terms: tuple[str, ...]) -> str:
         return terms[0] if len(terms) == 1 else _digest("sum", *sorted(terms))

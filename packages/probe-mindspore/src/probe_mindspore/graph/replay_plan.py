@@ -207,29 +207,32 @@ class _Builder:
         version = 0 if state is None else state[own]
         if there is None:
             raise UnknownValueError(name)
-        if not version:
-            return str(there)
+        return self._read_at(there, own, version) if version else str(there)
+
+    def _read_at(self, there: str, own: str, version: int) -> str:
         if (own, version) not in self._read:
             self._read[own, version] = self._reading(there, own, version)
-        return str(self._read[own, version])
+        return self._read[own, version]
 
     def _reading(self, there: str, own: str, version: int) -> str:
         """Read a Parameter after so many writes, before the next one: its elements are copied, for it is written."""
         run = self.run
-        state = next(
-            (n for n, c in run.versions.items() if c[own] == version and run.op(n) == "UpdateState"), None
-        )
-        if state is None:
+        states = [
+            n for n, c in run.versions.items() if c[own] == max(version, 1) and run.op(n) == "UpdateState"
+        ]
+        if not states:
             raise UnknownValueError(there)
+        like = run.nodes[states[0]]
+        state = states[0] if version else like.input[0]
         nodes = list(run.graph.node)
-        at = next(i for i, node in enumerate(nodes) if node.output[0] == state)
+        at = next((i for i, node in enumerate(nodes) if node.output[0] == state), -1)
         load, copy, update = (f"{_NAME}_{what}_{len(self._read)}" for what in ("load", "copy", "state"))
         for node in nodes[at + 1 :]:
             for i, one in enumerate(node.input):
                 if one == state:
                     node.input[i] = update
         made = [self._made_of("Load", load, there, state), self._made_of("TensorMove", copy, load)]
-        made.append(_node(nodes[at], update, [state, copy]))
+        made.append(_node(like, update, [state, copy]))
         del run.graph.node[:]
         run.graph.node.extend([*nodes[: at + 1], *made, *nodes[at + 1 :]])
         run.versions[update] = run.versions[state]
@@ -261,7 +264,8 @@ class _Builder:
             if one in self.tapped.versions:
                 raise UnknownValueError(name)
             here, more = self._value(one)
-            inputs.append(here)
+            own = self.run.parameters.get(here)
+            inputs.append(self._read_at(here, own, 0) if own in self.run.written else here)
             ops |= more
         made = _node(node, f"{_NAME}_{len(self._made)}_{len(self.run.graph.node)}", inputs)
         self._adopt(made)

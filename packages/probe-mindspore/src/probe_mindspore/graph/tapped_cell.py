@@ -1,7 +1,7 @@
 """Give the compiler a Cell's construct with taps around it, in place of the original (`tapped`)."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import MethodType
 from typing import Any
@@ -133,6 +133,22 @@ def _called(block, *args, **kwargs):  # type: ignore[no-untyped-def]
 def not_recomputed(namespace: Any, symbol: Any, value: Any) -> Any:
     """Let the compiler find a plain call for `mindspore.recompute`: around taps it would never end (2.10.0)."""
     return _called if value is mindspore.recompute else value
+
+
+@contextmanager
+def without_recompute(cells: Iterable[Any]) -> Iterator[None]:
+    """Take Cells' `recompute()` back while open: the compiler may never end on its pass around taps (2.10.0)."""
+    before = [(vars(cell), vars(cell).get("_scope"), vars(cell).get("_func_graph_flags")) for cell in cells]
+    for own, scope, flags in before:
+        if scope is not None:
+            own["_scope"] = scope.removeprefix("recompute_") or None
+        if flags is not None:
+            own["_func_graph_flags"] = {k: v for k, v in flags.items() if not k.endswith("recompute")}
+    try:
+        yield
+    finally:
+        for own, scope, flags in before:
+            own |= {k: v for k, v in (("_scope", scope), ("_func_graph_flags", flags)) if v is not None}
 
 
 @contextmanager
