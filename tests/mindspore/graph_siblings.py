@@ -218,6 +218,30 @@ class Stopped(Loss):
         return self.o(self.s(h) + ops.stop_gradient(self.s(h)) * h)
 
 
+class Merged(Loss):
+    """Two calls that the compiler merges: what is below each is computed from the weights as they were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Dense(WIDTH, WIDTH)
+        self.s = nn.SequentialCell(nn.Dense(WIDTH, WIDTH), nn.Tanh(), nn.Dense(WIDTH, WIDTH))
+
+    def body(self, x):
+        h = self.a(x)
+        return self.s(h) * 2.0 + ops.sin(self.s(h))
+
+
+class Reshaped(Loss):
+    """A shape back and forth, of which the compiler makes none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Dense(WIDTH, WIDTH), nn.Dense(WIDTH, WIDTH)
+
+    def body(self, x):
+        return self.b(self.a(x.reshape(2, 2, WIDTH)).reshape(-1, 2, 1, WIDTH)).reshape(-1, WIDTH)
+
+
 class Convolved(nn.Cell):
     def __init__(self) -> None:
         super().__init__()
@@ -260,6 +284,7 @@ def _sequences(rng: np.random.Generator) -> tuple[Tensor, Tensor]:
 
 _OF_VECTORS = (
     Twice, Residuals, Thrice, Dropped, LongShort, Gated, OneMemory, Experts, Listed, Counting, Normed, Stopped,
+    Merged, Reshaped,
 )  # fmt: skip
 ALL: dict[str, Case] = {
     **COMPILED,
@@ -268,4 +293,4 @@ ALL: dict[str, Case] = {
     "sequence": (Sequence, _sequences),
 }
 #: Those that CI runs.
-SAMPLE = ("twice", "dropped", "longshort", "normed", "counting", "branches", "recompute function")
+SAMPLE = ("twice", "dropped", "longshort", "normed", "counting", "branches", "recompute function", "merged")
