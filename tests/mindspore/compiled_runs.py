@@ -19,7 +19,7 @@ CHANCES = 6
 #: Where random numbers are drawn: PyNative and graphs draw others.
 DRAWN = ("dropped", "gpt")
 #: Which PyNative makes by Cells of MindSpore's own, with calls more.
-RECOMPUTED = ("recomputed", "recompute function")
+RECOMPUTED = ("recomputed", "recompute function", "allrecomputed")
 #: Part of a record's name and a place -> where PyNative has something else than a graph.
 OTHERS = (
     # An output that the Cell itself uses again: with what comes back through that.
@@ -80,6 +80,7 @@ def otherwise(one: Path, other: Path, step: int = 0) -> list[str]:
             f"{name} {place}"
             for place in b
             if not (place in a and _near(one, other, step, a[place], b[place]))
+            and not _is_shared(one, other, step, place, a, b)
             and not any(part in name and place.startswith(where) for part, where in OTHERS)
             and (
                 GRAPH or ".backward." not in name or not place.startswith(".output")
@@ -94,6 +95,16 @@ def _tensors(value: Json, place: str = "") -> Any:
     elif isinstance(value, dict | list):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _tensors(item, f"{place}.{key}")
+
+
+def _is_shared(one: Path, other: Path, step: int, place: str, a: Any, b: Any) -> bool:
+    """Whether one tensor was given in several places: PyNative has the sum in each of them, and a graph the terms."""
+    if not place.startswith(".output") or "data_name" not in b[place]:
+        return False
+    total = load(other, b[place], step)
+    same = [at for at, found in b.items() if found.get("data_crc32") == b[place]["data_crc32"]]
+    terms = [load(one, a[at], step) for at in same if at in a and "data_name" in a[at]]
+    return len(same) > 1 and len(same) == len(terms) and bool(np.allclose(sum(terms), total, 1e-4, 1e-5))
 
 
 def _near(one: Path, other: Path, step: int, a: Json, b: Json) -> bool:

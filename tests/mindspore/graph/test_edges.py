@@ -144,11 +144,7 @@ def test_a_shape_that_only_the_run_knows(tmp_path: Path) -> None:
     assert dump(tmp_path, net, lambda: first_order(net)) == without
     found = report(tmp_path / "dump" / "graph")
     assert found["faults"] == []
-    (why,) = {
-        i["why"]
-        for i in found["not_seen"]
-        if i["what"].startswith("tensors of")
-    }
+    (why,) = {i["why"] for i in found["not_seen"] if i["what"].startswith("tensors of")}
     assert "only known when the graph runs" in why
 
 
