@@ -12,7 +12,7 @@ import mindspore as ms
 import numpy as np
 from compiled_zoo import ALL as COMPILED
 from compiled_zoo import Block
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore_zoo import WIDTH, Case, vectors
 
 __all__ = ["ALL", "SAMPLE"]
@@ -219,6 +219,18 @@ class Stopped(Loss):
         return self.o(self.s(h) + ops.stop_gradient(self.s(h)) * h)
 
 
+class Viewed(Loss):
+    """Reads views of a tensor, which the compiler orders like writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Dense(WIDTH, WIDTH), nn.Dense(WIDTH, WIDTH)
+
+    def body(self, x):
+        h = self.a(x)
+        return self.b(mint.matmul(h, mint.matmul(mint.transpose(h, 0, 1), h)))
+
+
 class AllRecomputed(Loss):
     """Blocks in a row that are computed again in the backward pass: the compiler never ended on them around taps."""
 
@@ -287,7 +299,7 @@ def _sequences(rng: np.random.Generator) -> tuple[Tensor, Tensor]:
 
 _OF_VECTORS = (
     Twice, Residuals, Thrice, Dropped, LongShort, Gated, OneMemory, Experts, Listed, Counting, Normed, Stopped,
-    Reshaped, AllRecomputed,
+    Reshaped, AllRecomputed, Viewed,
 )  # fmt: skip
 ALL: dict[str, Case] = {
     **COMPILED,
@@ -296,4 +308,14 @@ ALL: dict[str, Case] = {
     "sequence": (Sequence, _sequences),
 }
 #: Those that CI runs.
-SAMPLE = ("twice", "dropped", "longshort", "normed", "counting", "branches", "recompute function", "reshaped", "allrecomputed")
+SAMPLE = (
+    "twice",
+    "dropped",
+    "longshort",
+    "normed",
+    "counting",
+    "branches",
+    "recompute function",
+    "reshaped",
+    "allrecomputed",
+)
