@@ -55,10 +55,12 @@ class MindIr:
         self.written: set[str] = set()
         self._exact: dict[str, str] = {}
         self._terms: dict[str, tuple[str, ...]] = {}
+        self._marks: dict[str, str] = {}  # a state -> what was written in place before it
         self._unshaped: dict[str, str] = {}  # a value -> that of which it only has another shape
         self._counts: Counter[str] = Counter()
         for name, node in self.nodes.items():
             self._follow(name, node)
+        self._overwritten = {self._base(name) for name in self.nodes if self._is_in_place(name)}
         for name, node in self.nodes.items():
             self._sign(name, node)
 
@@ -143,6 +145,27 @@ class MindIr:
                 self.written.add(self.parameters[one])
                 yield self.parameters[one]
 
+    def is_later(self, node: Any) -> bool:
+        """Return whether a node reads a value that may have been written in place since."""
+        return any(self._marks.get(i) for i in node.input) and self.is_overwritten(node.input[0])
+
+    def is_overwritten(self, name: str) -> bool:
+        """Return whether some kernel writes in place where a value lies, which is no Parameter."""
+        return self._base(name) in self._overwritten
+
+    def _is_in_place(self, name: str) -> bool:
+        """Return whether a value is another one's memory, written to."""
+        node = self.nodes.get(name)
+        if node is None or op_of(node).endswith("View") or not self.attribute(node, "side_effect_mem"):
+            return False
+        return not any(i in self.parameters for i in node.input)
+
+    def _base(self, name: str) -> str:
+        """Return the value whose memory a value may lie in."""
+        while (op := self.op(name)) in ("Reshape", *_SAME) or op.endswith("View") or self._is_in_place(name):
+            name = self.nodes[name].input[0]
+        return name
+
     def _leaf(self, name: str, state: Mapping[str, int] | None = None) -> str:
         if name in self.inputs:
             return f"argument {self.inputs[name]}"
@@ -155,11 +178,19 @@ class MindIr:
         op, state = op_of(node), self.state_of(node)
 
         def exact(one: str) -> str:
+            if one in self.versions:
+                return self._marks.get(one, "") if not op.endswith("View") or self.is_later(node) else ""
             return self._exact.get(one) or self._leaf(one, state)
 
         def terms(one: str) -> tuple[str, ...]:
-            return self._terms.get(one) or (self._leaf(one, state),)
+            return (
+                (exact(one),) if one in self.versions else self._terms.get(one) or (self._leaf(one, state),)
+            )
 
+        if op == "Load" and self.is_later(node):
+            self._exact[name] = _digest(op, *map(exact, node.input))
+            self._terms[name] = (self._exact[name],)
+            return
         if op in _SAME:
             self._exact[name], self._terms[name] = exact(node.input[0]), terms(node.input[0])
             if node.input[0] in self._unshaped:
@@ -167,6 +198,9 @@ class MindIr:
             return
         if op in ("UpdateState", "Custom"):
             self._exact[name], self._terms[name] = op, (op,)
+            wrote = [self._exact[i] for i in node.input[1:] if self._is_in_place(i)]
+            mark = self._marks.get(node.input[0], "")
+            self._marks[name] = _digest(mark, *wrote) if wrote else mark
             return
         if op == "Reshape":
             self._sign_reshape(name, node)
@@ -261,8 +295,9 @@ def _digest(*parts: str) -> str:
 def _text(attribute: Any) -> str:
     copy = type(attribute)()
     copy.CopyFrom(attribute)
-    for tensor in copy.tensors:
-        tensor.name = ""
+    for one in (copy, *copy.values):
+        for tensor in one.tensors:
+            tensor.name = tensor.ref_key = ""  # addresses, where memory is shared
     return str(copy.SerializeToString(deterministic=True).hex())
 
 

@@ -134,7 +134,7 @@ class _Builder:
             elif any(i in self._tainted for i in _data(node)):
                 self._tainted.add(name)
         for name in run.values():
-            if name not in self._tainted and run.whose(name) is None:
+            if name not in self._tainted and run.whose(name) is None and not run.is_overwritten(name):
                 self._exact.setdefault(run.exact(name), name)
                 self._sums.setdefault(run.sum(name), name)
 
@@ -167,7 +167,7 @@ class _Builder:
         origin = self._origin(name)
         if tapped.op(origin) == "Constant":
             return Source(constant=tapped.constant(origin))
-        if origin in tapped.inputs:
+        if origin in tapped.inputs and not tapped.is_overwritten(origin):
             return Source(argument=tapped.inputs[origin])
         try:
             here, ops = self._value(name)
@@ -253,7 +253,7 @@ class _Builder:
         """Compute a value by the tapped graph's own nodes, from the run's values."""
         node = self.tapped.nodes[name]
         op = op_of(node)
-        if op in ("Depend", "Load", "TensorMove"):
+        if op in ("Depend", "Load", "TensorMove") and not self.tapped.is_later(node):
             inner, found = self._value(node.input[0])
             return inner, set(found)
         if op in ("UpdateState", "Custom") or self.tapped.acts(node):
