@@ -188,7 +188,7 @@ class CopiedCompilations:
             what, results = self._now[-1]
 
             def with_taps(extent: Extent) -> Any:
-                with self.tapped(extent):
+                with self.tapped(extent) if extent else nullcontext():
                     done = original(executor, *args, **kwargs)
                 if extent and _runs_python(executor, *args):
                     raise UntappableError(_PYTHON)

@@ -144,7 +144,7 @@ class GraphTaps:
         modules = [entry.module for entry in self.table.entries.values()]
         with ExitStack() as stack, resolved_names(not_recomputed), without_recompute(modules):
             gradients = extent is Extent.EVERYTHING and not autograd.recording()
-            for key, names in self._calls.names.items() if extent else ():
+            for key, names in self._calls.names.items():
                 stack.enter_context(tapped(self.table.entries[key].module, names, route(), gradients))
             # While PyNative records gradients, `ParameterGradients` sees those of a jitted piece as well;
             # otherwise they are taken inside the graph, if at all.
