@@ -476,7 +476,7 @@ def test_a_file_that_cannot_be_closed_is_named_with_the_reason(
     dump = plain_dump.write(tmp_path / "dump", steps=1, ranks=1)
     monkeypatch.setattr(pq.ParquetWriter, "close", close)
     assert main([str(dump), "-o", str(tmp_path / "out")]) == 2
-    assert f"probe export: {tmp_path / 'out'}: error closing file" in capsys.readouterr().err
+    assert f"probe export: [Errno 5] error closing file: '{tmp_path / 'out'}'" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["dump"]
 
 
