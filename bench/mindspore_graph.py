@@ -102,7 +102,9 @@ def main() -> None:
     )
     about = (
         "A whole step as one graph in GRAPH_MODE on the CPU, L0; bench/mindspore_graph.py says how it is measured. "
-        f"Rounds: {given.rounds}. Later and not dumped: over a plain step, by the clock."
+        f"Rounds: {given.rounds}. Later and not dumped: over a plain step, by the clock. "
+        "The copy computes all that the run does, at the same time: where a step keeps all cores busy, a dumped one "
+        "cannot take less than twice as long."
     )
     given.out.write_text(json.dumps({"about": about, "head": HEAD, "rows": rows}, indent=1) + "\n")
 

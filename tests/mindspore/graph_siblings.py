@@ -11,7 +11,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from compiled_zoo import ALL as COMPILED
-from mindspore import Parameter, Tensor, nn, ops
+from compiled_zoo import Block
+from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore_zoo import WIDTH, Case, vectors
 
 __all__ = ["ALL", "SAMPLE"]
@@ -218,6 +219,44 @@ class Stopped(Loss):
         return self.o(self.s(h) + ops.stop_gradient(self.s(h)) * h)
 
 
+class Viewed(Loss):
+    """Reads views of a tensor, which the compiler orders like writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Dense(WIDTH, WIDTH), nn.Dense(WIDTH, WIDTH)
+
+    def body(self, x):
+        h = self.a(x)
+        return self.b(mint.matmul(h, mint.matmul(mint.transpose(h, 0, 1), h)))
+
+
+class AllRecomputed(Loss):
+    """Blocks in a row that are computed again in the backward pass: the compiler never ended on them around taps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.several = nn.CellList([Block(), Block(), Block()])
+        for one in self.several:
+            one.recompute()
+
+    def body(self, x):
+        for one in self.several:
+            x = one(x)
+        return x
+
+
+class Reshaped(Loss):
+    """A shape back and forth, of which the compiler makes none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Dense(WIDTH, WIDTH), nn.Dense(WIDTH, WIDTH)
+
+    def body(self, x):
+        return self.b(self.a(x.reshape(2, 2, WIDTH)).reshape(-1, 2, 1, WIDTH)).reshape(-1, WIDTH)
+
+
 class Convolved(nn.Cell):
     def __init__(self) -> None:
         super().__init__()
@@ -260,6 +299,7 @@ def _sequences(rng: np.random.Generator) -> tuple[Tensor, Tensor]:
 
 _OF_VECTORS = (
     Twice, Residuals, Thrice, Dropped, LongShort, Gated, OneMemory, Experts, Listed, Counting, Normed, Stopped,
+    Reshaped, AllRecomputed, Viewed,
 )  # fmt: skip
 ALL: dict[str, Case] = {
     **COMPILED,
@@ -268,4 +308,14 @@ ALL: dict[str, Case] = {
     "sequence": (Sequence, _sequences),
 }
 #: Those that CI runs.
-SAMPLE = ("twice", "dropped", "longshort", "normed", "counting", "branches", "recompute function")
+SAMPLE = (
+    "twice",
+    "dropped",
+    "longshort",
+    "normed",
+    "counting",
+    "branches",
+    "recompute function",
+    "reshaped",
+    "allrecomputed",
+)

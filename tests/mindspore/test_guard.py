@@ -36,7 +36,7 @@ PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
     "originals back for the compiler": partial(broken, Patches, "suspended"),
     "hooks off for the compiler": partial(broken_callback, parameter_gradients, "around_compilation"),
     "taps on for the compiler": partial(broken_callback, taps, "CopiedCompilations", 1),
-    "a graph with taps runs": partial(broken_callback, taps, "CopiedCompilations", 4),
+    "a graph with taps runs": partial(broken_callback, taps, "CopiedCompilations", 3),
     "a host callback": partial(broken, host_callback, "rebuild"),
     "a Cell in a graph begins": partial(broken, GraphCalls, "enter"),
     "a gradient of an input in a graph": partial(broken, GraphCalls, "of_input"),

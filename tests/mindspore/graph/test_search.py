@@ -2,81 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from probe_mindspore.graph.search import Extent, Search, SearchResult
+from probe_mindspore.graph.search import Extent, UntappableError, search
 
 
 class Compiler:
-    """Says no as MindSpore does: to taps of some Cells, when it comes to them or, for gradients, at the end."""
+    """Says no as MindSpore does: to more taps than some."""
 
-    def __init__(
-        self, cells: int, forward: tuple[int, ...], gradients: tuple[int, ...], weights: bool
-    ) -> None:
-        self.cells = tuple(range(cells))
-        self.no_forward, self.no_gradients, self.no_weights = set(forward), set(gradients), weights
+    def __init__(self, most: Extent, error: type[Exception] = RuntimeError) -> None:
+        self.most, self.error = most, error
         self.met: dict[int, None] = {}
         self.extents: list[Extent] = []
-        self.last: Extent | None = None  # what a run of the graph would have
 
-    def tapped(self, extent: Extent) -> str:
+    def __call__(self, extent: Extent) -> str:
         self.extents.append(extent)
-        self.last = None
-        for cell in self.cells:
-            self.met[cell] = None
-            if cell in extent.forward & self.no_forward:
-                raise TypeError(f"not {cell}")
-        if extent.gradients & self.no_gradients or (extent.weights and self.no_weights):
-            raise RuntimeError("not the gradients")
-        self.last = extent
-        return "with taps"
-
-    def plain(self) -> str:
-        self.last = Extent(frozenset(), frozenset(), False)
-        return "as it is"
-
-    def found(self) -> SearchResult:
-        return Search(self.cells, self.tapped, self.plain, self.met).run()
+        self.met |= dict.fromkeys((1, 2) if extent <= self.most else (1,))
+        if extent > self.most:
+            raise self.error(extent.name)
+        return extent.name
 
 
-@pytest.mark.parametrize(
-    ("forward", "gradients", "weights", "attempts"),
-    [
-        ((), (), False, 1),
-        ((3,), (), False, 5),
-        ((), (3,), False, 9),
-        ((), (), True, 4),
-        ((0, 5), (2,), True, 9),
-    ],
-)
-def test_the_last_thing_compiled_is_what_is_said_and_no_more_is_left_out_than_must_be(
-    forward: tuple[int, ...], gradients: tuple[int, ...], weights: bool, attempts: int
-) -> None:
-    compiler = Compiler(6, forward, gradients, weights)
-    found = compiler.found()
-    assert found.extent == compiler.last and len(compiler.extents) <= attempts
-    assert not found.extent.forward & set(forward) and not found.extent.gradients & set(gradients)
-    left_out = {cell for side, cell in found.why if side == "forward"}
-    assert left_out == set(compiler.cells) - found.extent.forward
-    if len(forward) < 2:
-        assert left_out == set(forward)
-        assert found.extent.weights is not weights
-    if not forward:
-        without = {cell for side, cell in found.why if side == "gradients"}
-        assert without == set(compiler.cells) - found.extent.gradients == set(gradients)
+@pytest.mark.parametrize("most", Extent)
+def test_as_many_kinds_of_taps_as_compile(most: Extent) -> None:
+    compiler = Compiler(most)
+    found = search(compiler, compiler.met)
+    assert (found.answer, found.extent) == (most.name, most) and found.met == {1, 2}
+    assert compiler.extents == sorted(Extent, reverse=True)[: len(Extent) - most]
+    assert (found.why is None) == (most is Extent.EVERYTHING)
 
 
-def test_where_nothing_compiles_the_user_s_own_does() -> None:
-    compiler = Compiler(6, tuple(range(6)), (), False)
-    found = compiler.found()
-    assert found.answer == "as it is" and not found.extent.forward
-    assert len(compiler.extents) <= 4
+def test_other_arguments_begin_with_what_was_found_and_say_the_same() -> None:
+    compiler = Compiler(Extent.FORWARD)
+    first = search(compiler, compiler.met)
+    compiler.extents.clear()
+    again = search(compiler, compiler.met, first)
+    assert again == first and compiler.extents == [Extent.FORWARD]
+
+
+def test_what_takes_no_taps_at_all_is_not_tried_again() -> None:
+    compiler = Compiler(Extent.NOTHING, UntappableError)
+    found = search(compiler, compiler.met)
+    assert found.extent is Extent.NOTHING and compiler.extents == [Extent.EVERYTHING, Extent.NOTHING]
 
 
 def test_the_user_s_own_error_is_the_one_that_is_raised() -> None:
-    def wrong(extent: Any = None) -> str:
+    def wrong(extent: Extent) -> str:
         raise KeyError("the user's")
 
     with pytest.raises(KeyError, match="the user's"):
-        Search((1, 2, 3), wrong, wrong, {}).run()
+        search(wrong, {})

@@ -31,7 +31,7 @@ _PARAMETER = (
 class _OpenCall:
     """Hold one call of a Cell in a running graph, until its gradients have come.
 
-    inputs, outputs: the paths in the record of the tensors that were sent with their elements, in order.
+    inputs, outputs: the paths in the record of its tensors, in order; None for one that was sent without elements.
     emit: records a gradient; None until the call is over, or if it has none.
     seen: (side, number of the tensor) -> how many gradients have come for it.
     over: whether the call has returned.
@@ -41,8 +41,8 @@ class _OpenCall:
     """
 
     call: Call
-    inputs: list[ValuePath] = field(factory=list)
-    outputs: list[ValuePath] = field(factory=list)
+    inputs: list[ValuePath | None] = field(factory=list)
+    outputs: list[ValuePath | None] = field(factory=list)
     emit: Emit | None = None
     seen: dict[tuple[str, int], int] = field(factory=dict)
     over: bool = False
@@ -56,7 +56,8 @@ class _OpenCall:
             return []
         self.told.add(number)
         here = ("i" if side == "output" else "o", *path)
-        slots = [("i", *each) for each in self.outputs] + [("o", *each) for each in self.inputs]
+        slots = [("i", *each) for each in self.outputs if each is not None]
+        slots += [("o", *each) for each in self.inputs if each is not None]
         return [slot for slot in slots if slot != here]
 
 
@@ -75,7 +76,7 @@ class GraphCalls:
         self.table = table
         this = weakref.proxy(self)  # the recorder is ours, and would own us
         attach: Any = lambda *about: this._attach(*about)  # noqa: E731
-        gradients = Gradients(lambda inputs, _: _travelling(inputs), attach, _flows, lambda: -1)
+        gradients = Gradients(lambda inputs, _: _places(inputs), attach, _flows, lambda: -1)
         eager, plan = collector.recorder, collector.plan
         self._recorder = Recorder(
             plan, collector.stream, leaf, collector.coverage, names, gradients, dict.items, eager.collectives
@@ -138,7 +139,7 @@ class GraphCalls:
     def _attach(self, entry: Any, outputs: PathTensors, keep: Any, emit: Emit) -> Sequence[Any]:
         state = self._ending
         assert state is not None
-        state.outputs = _travelling(outputs)
+        state.outputs = _places(outputs)
         state.emit = emit
         return ()
 
@@ -165,6 +166,8 @@ class GraphCalls:
             number = state.seen.get((side, message.place), 0)
             state.seen[side, message.place] = number + 1
             path = paths[message.place]
+            if path is None:
+                return
             waiting = state.waiting(number, side, path)
             if side == "output":
                 state.emit(number, [(path, message.value)], [], False, waiting, {})
@@ -179,9 +182,10 @@ class GraphCalls:
                 self._collector.parameter_gradient(entry, message.value)
 
 
-def _travelling(found: PathTensors) -> list[ValuePath]:
-    """Return the paths of the tensors that came with their elements, in order."""
-    return [path for path, t in found if isinstance(t, TensorView) and t.reason != DYNAMIC and all(t.shape)]
+def _places(found: PathTensors) -> list[ValuePath | None]:
+    """Return the paths of the tensors, in order; None for one that came without its elements."""
+    views = [(path, t) for path, t in found if isinstance(t, TensorView)]
+    return [path if t.reason != DYNAMIC and all(t.shape) else None for path, t in views]
 
 
 def _flows(outputs: PathTensors) -> bool:

@@ -30,7 +30,7 @@ from probe_mindspore.patching.compile_hook import API, compilation_replaced
 from . import compile_cache
 from .copied_graph import CopiedGraph, Outcome
 from .piece_gradients import BRANCHES, Called, PieceGradients, UndifferentiatedError, compiled
-from .search import Extent, Search, SearchResult, UntappableError
+from .search import Extent, SearchResult, UntappableError, search
 
 _seed = importlib.import_module("mindspore.common.seed")  # whose name there is also that of a function
 Region = Callable[[Any], AbstractContextManager[Any]]
@@ -53,7 +53,6 @@ class CopiedCompilations:
 
     word: the end of the keys of graphs with taps.
     tapped: a context in which compilation adds taps to the given extent.
-    cells: the ids of the Cells to tap.
     met: to which the compiler adds the ids of Cells whose taps it reads.
     ran: called before each run of a graph that has a copy; returns what counts its outcome.
     fault: called with the copy and an exception that costs a run its records; returns whether to run with taps instead.
@@ -64,7 +63,6 @@ class CopiedCompilations:
 
     word: str
     tapped: Region
-    cells: tuple[int, ...]
     met: dict[int, None]
     ran: Callable[[str, SearchResult], Outcome]
     fault: Callable[[CopiedGraph, Exception], bool]
@@ -136,7 +134,7 @@ class CopiedCompilations:
             return run(key)
         outcome = self.ran(graph.name, graph.found)
         begun = None
-        if graph.found.extent.forward & graph.found.met:
+        if graph.found.extent and graph.found.met:
             try:
                 begun = graph.begin(inputs)
             except Exception as e:
@@ -145,7 +143,7 @@ class CopiedCompilations:
         if begun is not None:
             try:
                 tokens = graph.end(begun, out, outcome)
-                if called is not None and autograd.recording() and graph.found.extent.gradients:
+                if called is not None and autograd.recording() and graph.found.extent is Extent.EVERYTHING:
                     self._differentiated(called, graph, out, begun, tokens, outcome)
             except Exception as e:
                 self.fault(graph, e)
@@ -190,15 +188,14 @@ class CopiedCompilations:
             what, results = self._now[-1]
 
             def with_taps(extent: Extent) -> Any:
-                with self.tapped(extent):
+                with self.tapped(extent) if extent else nullcontext():
                     done = original(executor, *args, **kwargs)
-                if extent.forward and _runs_python(executor, *args):
+                if extent and _runs_python(executor, *args):
                     raise UntappableError(_PYTHON)
                 return done
 
-            search = Search(self.cells, with_taps, lambda: original(executor, *args, **kwargs), self.met)
             alike = _found.setdefault(what, {})
-            found = alike[self.word] = search.run(alike.get(self.word))
+            found = alike[self.word] = search(with_taps, self.met, alike.get(self.word))
             results.append(found)
             return found.answer
 

@@ -55,9 +55,12 @@ class MindIr:
         self.written: set[str] = set()
         self._exact: dict[str, str] = {}
         self._terms: dict[str, tuple[str, ...]] = {}
+        self._marks: dict[str, str] = {}  # a state -> what was written in place before it
+        self._unshaped: dict[str, str] = {}  # a value -> that of which it only has another shape
         self._counts: Counter[str] = Counter()
         for name, node in self.nodes.items():
             self._follow(name, node)
+        self._overwritten = {self._base(name) for name in self.nodes if self._is_in_place(name)}
         for name, node in self.nodes.items():
             self._sign(name, node)
 
@@ -142,6 +145,27 @@ class MindIr:
                 self.written.add(self.parameters[one])
                 yield self.parameters[one]
 
+    def is_later(self, node: Any) -> bool:
+        """Return whether a node reads a value that may have been written in place since."""
+        return any(self._marks.get(i) for i in node.input) and self.is_overwritten(node.input[0])
+
+    def is_overwritten(self, name: str) -> bool:
+        """Return whether some kernel writes in place where a value lies, which is no Parameter."""
+        return self._base(name) in self._overwritten
+
+    def _is_in_place(self, name: str) -> bool:
+        """Return whether a value is another one's memory, written to."""
+        node = self.nodes.get(name)
+        if node is None or op_of(node).endswith("View") or not self.attribute(node, "side_effect_mem"):
+            return False
+        return not any(i in self.parameters for i in node.input)
+
+    def _base(self, name: str) -> str:
+        """Return the value whose memory a value may lie in."""
+        while (op := self.op(name)) in ("Reshape", *_SAME) or op.endswith("View") or self._is_in_place(name):
+            name = self.nodes[name].input[0]
+        return name
+
     def _leaf(self, name: str, state: Mapping[str, int] | None = None) -> str:
         if name in self.inputs:
             return f"argument {self.inputs[name]}"
@@ -154,16 +178,32 @@ class MindIr:
         op, state = op_of(node), self.state_of(node)
 
         def exact(one: str) -> str:
+            if one in self.versions:
+                return self._marks.get(one, "") if not op.endswith("View") or self.is_later(node) else ""
             return self._exact.get(one) or self._leaf(one, state)
 
         def terms(one: str) -> tuple[str, ...]:
-            return self._terms.get(one) or (self._leaf(one, state),)
+            return (
+                (exact(one),) if one in self.versions else self._terms.get(one) or (self._leaf(one, state),)
+            )
 
+        if op == "Load" and self.is_later(node):
+            self._exact[name] = _digest(op, *map(exact, node.input))
+            self._terms[name] = (self._exact[name],)
+            return
         if op in _SAME:
             self._exact[name], self._terms[name] = exact(node.input[0]), terms(node.input[0])
+            if node.input[0] in self._unshaped:
+                self._unshaped[name] = self._unshaped[node.input[0]]
             return
         if op in ("UpdateState", "Custom"):
             self._exact[name], self._terms[name] = op, (op,)
+            wrote = [self._exact[i] for i in node.input[1:] if self._is_in_place(i)]
+            mark = self._marks.get(node.input[0], "")
+            self._marks[name] = _digest(mark, *wrote) if wrote else mark
+            return
+        if op == "Reshape":
+            self._sign_reshape(name, node)
             return
         attributes = _attributes(node)
         if op == "Constant":
@@ -187,6 +227,23 @@ class MindIr:
         found = tuple(t for one in added if not self._is_zero(one) for t in terms(one))
         if found and len(found) <= _MOST:
             self._terms[name] = found
+
+    def _sign_reshape(self, name: str, node: Any) -> None:
+        """Sign what only has another shape: of several in a row the compiler makes one, or none."""
+        first = self._unshaped[name] = self._unshaped.get(node.input[0], node.input[0])
+        shape = self._shape(name)
+        self._exact[name], self._terms[name] = self.exact(first), self.terms(first)
+        if shape != self._shape(first):
+            self._exact[name] = _digest("Reshape", shape, self._exact[name])
+            self._terms[name] = (_digest("Reshape", shape, self._joined(self._terms[name])),)
+
+    def _shape(self, name: str) -> str:
+        found = (
+            [a.tensors for a in self.nodes[name].attribute if a.name == "shape"] if name in self.nodes else []
+        )
+        found += [value.tensor for value in self.graph.input if value.name == name]
+        found += [[value] for value in self.graph.parameter if value.name == name]
+        return str([list(one.dims) for tensors in found for one in tensors])
 
     def _joined(self, terms: tuple[str, ...]) -> str:
         return terms[0] if len(terms) == 1 else _digest("sum", *sorted(terms))
@@ -238,8 +295,9 @@ def _digest(*parts: str) -> str:
 def _text(attribute: Any) -> str:
     copy = type(attribute)()
     copy.CopyFrom(attribute)
-    for tensor in copy.tensors:
-        tensor.name = ""
+    for one in (copy, *copy.values):
+        for tensor in one.tensors:
+            tensor.name = tensor.ref_key = ""  # addresses, where memory is shared
     return str(copy.SerializeToString(deterministic=True).hex())
 
 

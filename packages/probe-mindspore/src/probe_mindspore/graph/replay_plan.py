@@ -134,7 +134,7 @@ class _Builder:
             elif any(i in self._tainted for i in _data(node)):
                 self._tainted.add(name)
         for name in run.values():
-            if name not in self._tainted and run.whose(name) is None:
+            if name not in self._tainted and run.whose(name) is None and not run.is_overwritten(name):
                 self._exact.setdefault(run.exact(name), name)
                 self._sums.setdefault(run.sum(name), name)
 
@@ -167,7 +167,7 @@ class _Builder:
         origin = self._origin(name)
         if tapped.op(origin) == "Constant":
             return Source(constant=tapped.constant(origin))
-        if origin in tapped.inputs:
+        if origin in tapped.inputs and not tapped.is_overwritten(origin):
             return Source(argument=tapped.inputs[origin])
         try:
             here, ops = self._value(name)
@@ -207,29 +207,32 @@ class _Builder:
         version = 0 if state is None else state[own]
         if there is None:
             raise UnknownValueError(name)
-        if not version:
-            return str(there)
+        return self._read_at(there, own, version) if version else str(there)
+
+    def _read_at(self, there: str, own: str, version: int) -> str:
         if (own, version) not in self._read:
             self._read[own, version] = self._reading(there, own, version)
-        return str(self._read[own, version])
+        return self._read[own, version]
 
     def _reading(self, there: str, own: str, version: int) -> str:
         """Read a Parameter after so many writes, before the next one: its elements are copied, for it is written."""
         run = self.run
-        state = next(
-            (n for n, c in run.versions.items() if c[own] == version and run.op(n) == "UpdateState"), None
-        )
-        if state is None:
+        states = [
+            n for n, c in run.versions.items() if c[own] == max(version, 1) and run.op(n) == "UpdateState"
+        ]
+        if not states:
             raise UnknownValueError(there)
+        like = run.nodes[states[0]]
+        state = states[0] if version else like.input[0]
         nodes = list(run.graph.node)
-        at = next(i for i, node in enumerate(nodes) if node.output[0] == state)
+        at = next((i for i, node in enumerate(nodes) if node.output[0] == state), -1)
         load, copy, update = (f"{_NAME}_{what}_{len(self._read)}" for what in ("load", "copy", "state"))
         for node in nodes[at + 1 :]:
             for i, one in enumerate(node.input):
                 if one == state:
                     node.input[i] = update
         made = [self._made_of("Load", load, there, state), self._made_of("TensorMove", copy, load)]
-        made.append(_node(nodes[at], update, [state, copy]))
+        made.append(_node(like, update, [state, copy]))
         del run.graph.node[:]
         run.graph.node.extend([*nodes[: at + 1], *made, *nodes[at + 1 :]])
         run.versions[update] = run.versions[state]
@@ -250,7 +253,7 @@ class _Builder:
         """Compute a value by the tapped graph's own nodes, from the run's values."""
         node = self.tapped.nodes[name]
         op = op_of(node)
-        if op in ("Depend", "Load", "TensorMove"):
+        if op in ("Depend", "Load", "TensorMove") and not self.tapped.is_later(node):
             inner, found = self._value(node.input[0])
             return inner, set(found)
         if op in ("UpdateState", "Custom") or self.tapped.acts(node):
@@ -261,7 +264,8 @@ class _Builder:
             if one in self.tapped.versions:
                 raise UnknownValueError(name)
             here, more = self._value(one)
-            inputs.append(here)
+            own = self.run.parameters.get(here)
+            inputs.append(self._read_at(here, own, 0) if own in self.run.written else here)
             ops |= more
         made = _node(node, f"{_NAME}_{len(self._made)}_{len(self.run.graph.node)}", inputs)
         self._adopt(made)

@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import ctypes
 import itertools
+import mmap
 import os
 import pickle
 import subprocess
@@ -30,6 +31,7 @@ from probe_mindspore.tensors.tensor_view import TensorView, view_of
 
 #: How long an evaluation may take, beyond four times what compiling the graph took, in seconds.
 PATIENCE = 30.0
+_ALIGNED = 64  # bytes, as MindSpore's own memory is
 _START = 300.0  # until the process has imported MindSpore
 _READY = 0
 _CONTEXT = (
@@ -92,11 +94,11 @@ class ReplayProcess:
                 "written": values["written"],
             }
             ticket = next(self._tickets)
-            raw = pickle.dumps(plain, 5)
-            (folder / f"{ticket}.values").write_bytes(raw)
+            path = folder / f"{ticket}.values"
+            _write(path, plain)
             pipe.send((ticket, number, ticket))
             return Evaluation(
-                number, ticket, ticket, pickle.loads(raw)
+                number, ticket, ticket, _read(path)
             )  # the run may write to the tensors themselves
 
     def again(self, one: Evaluation) -> Evaluation:
@@ -128,7 +130,7 @@ class ReplayProcess:
                     raise ReplayError(error)
                 assert self._folder is not None
                 results = Path(self._folder.name) / f"{one.ticket}.results"
-                found = pickle.loads(results.read_bytes())
+                found = _read(results)
                 results.unlink()
                 return found  # type: ignore[no-any-return]
             except (EOFError, OSError) as e:
@@ -187,6 +189,30 @@ class ReplayProcess:
         return self._pipe, Path(self._folder.name)
 
 
+def _write(path: Path, value: Any) -> None:
+    """Write a value to a file, with the elements of its arrays as they lie in memory."""
+    with path.open("wb") as file:
+        places: list[tuple[int, int]] = []
+
+        def put(elements: pickle.PickleBuffer) -> None:
+            file.write(bytes(-file.tell() % _ALIGNED))
+            places.append((file.tell(), elements.raw().nbytes))
+            file.write(elements.raw())
+
+        rest = pickle.dumps(value, 5, buffer_callback=put)
+        end = file.tell()
+        pickle.dump((rest, places), file)
+        file.write(end.to_bytes(8, "little"))
+
+
+def _read(path: Path) -> Any:
+    """Return the value of a file. Its arrays are the file itself, mapped: what is written to them stays here."""
+    with path.open("rb") as file:
+        whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    rest, places = pickle.loads(whole[int.from_bytes(whole[-8:], "little") :])
+    return pickle.loads(rest, buffers=[whole[at : at + size] for at, size in places])
+
+
 def _setting(name: str) -> Any:
     with contextlib.suppress(Exception):
         return ms.get_context(name)
@@ -225,7 +251,7 @@ def _tensor(view: TensorView) -> Any:
     data = view.data
     if view.narrow == "bfloat16" and data is not None:
         return ms.Tensor((data.astype(np.uint32) << np.uint32(16)).view(np.float32), ms.bfloat16)
-    return ms.Tensor(np.array(data))
+    return ms.Tensor(data)
 
 
 def _views(value: Any) -> list[TensorView]:
@@ -273,9 +299,8 @@ def serve(pipe: Connection, folder: Path) -> None:
             return
         error = ""
         try:
-            values = pickle.loads((folder / f"{given}.values").read_bytes())
-            results = _evaluate(graphs, folder, number, values)
-            (folder / f"{ticket}.results").write_bytes(pickle.dumps(results, 5))
+            values = _read(folder / f"{given}.values")
+            _write(folder / f"{ticket}.results", _evaluate(graphs, folder, number, values))
         except Exception as e:
             error = f"{type(e).__name__}: {e}"[:2000]
         pipe.send((ticket, error))

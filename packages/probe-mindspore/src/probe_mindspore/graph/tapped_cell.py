@@ -1,7 +1,7 @@
 """Give the compiler a Cell's construct with taps around it, in place of the original (`tapped`)."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import MethodType
 from typing import Any
@@ -29,9 +29,7 @@ def _note(key: Any) -> int:
 def _watch(call: Any, value: Any, token: Any, key: int, place: int) -> Any:
     """Return (``value`` with gradient taps on its tensors, the number of the next tensor). For the compiler to read."""
     if isinstance(value, Tensor):
-        if not is_fixed(value):
-            return value, place
-        if isinstance(value, Parameter) or not is_watched(value):
+        if not is_fixed(value) or isinstance(value, Parameter) or not is_watched(value):
             return value, place + 1
         return call(value, token, key, place), place + 1
     if isinstance(value, dict):
@@ -133,6 +131,22 @@ def _called(block, *args, **kwargs):  # type: ignore[no-untyped-def]
 def not_recomputed(namespace: Any, symbol: Any, value: Any) -> Any:
     """Let the compiler find a plain call for `mindspore.recompute`: around taps it would never end (2.10.0)."""
     return _called if value is mindspore.recompute else value
+
+
+@contextmanager
+def without_recompute(cells: Iterable[Any]) -> Iterator[None]:
+    """Take Cells' `recompute()` back while open: the compiler may never end on its pass around taps (2.10.0)."""
+    before = [(vars(cell), vars(cell).get("_scope"), vars(cell).get("_func_graph_flags")) for cell in cells]
+    for own, scope, flags in before:
+        if scope is not None:
+            own["_scope"] = scope.removeprefix("recompute_") or None
+        if flags is not None:
+            own["_func_graph_flags"] = {k: v for k, v in flags.items() if not k.endswith("recompute")}
+    try:
+        yield
+    finally:
+        for own, scope, flags in before:
+            own |= {k: v for k, v in (("_scope", scope), ("_func_graph_flags", flags)) if v is not None}
 
 
 @contextmanager

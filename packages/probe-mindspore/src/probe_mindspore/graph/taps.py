@@ -31,7 +31,7 @@ from .piece_gradients import PieceGradients, UndifferentiatedError
 from .replay_plan import UncopiedError
 from .routes import listen, route
 from .search import Extent, SearchResult, UntappableError
-from .tapped_cell import is_hooked, not_recomputed, tapped
+from .tapped_cell import is_hooked, not_recomputed, tapped, without_recompute
 
 #: Why Cells under @jit(capture_mode="bytecode") have no records of their own.
 BYTECODE = (
@@ -95,9 +95,8 @@ class GraphTaps:
         wanted = self._wanted()
         what = wanted, frozenset((*calls.names, *calls.parameters))
         word = _words.setdefault(what, f"probe{len(_words)}")
-        cells = tuple(calls.names)
         compilations = CopiedCompilations(
-            word, self._tapped, cells, tapped_cell.compiled, self._ran, self._fault, wanted
+            word, self._tapped, tapped_cell.compiled, self._ran, self._fault, wanted
         )
         compilations.pieces = self._pieces
         with compilations.in_place():
@@ -142,15 +141,14 @@ class GraphTaps:
 
     @contextmanager
     def _tapped(self, extent: Extent) -> Iterator[None]:
-        with ExitStack() as stack, resolved_names(not_recomputed):
-            for key in extent.forward:
-                cell, names = self.table.entries[key].module, self._calls.names[key]
-                stack.enter_context(
-                    tapped(cell, names, route(), key in extent.gradients and not autograd.recording())
-                )
+        modules = [entry.module for entry in self.table.entries.values()]
+        with ExitStack() as stack, resolved_names(not_recomputed), without_recompute(modules):
+            gradients = extent is Extent.EVERYTHING and not autograd.recording()
+            for key, names in self._calls.names.items():
+                stack.enter_context(tapped(self.table.entries[key].module, names, route(), gradients))
             # While PyNative records gradients, `ParameterGradients` sees those of a jitted piece as well;
             # otherwise they are taken inside the graph, if at all.
-            if extent.weights and not autograd.recording():
+            if extent >= Extent.PARAMETERS and not autograd.recording():
                 keys = {key: key for key in self._calls.parameters}
                 unknown = partial(self._unseen, "gradients of parameters that a graph takes", UNKNOWN)
                 stack.enter_context(watched_grads(keys, route(), unknown))
@@ -162,28 +160,25 @@ class GraphTaps:
             if tracked.base and not tracked.called and is_hooked(tracked.module):
                 tracked.called = True
                 self._collector.coverage.unseen(tracked.base, HOOKED)
-        first = next(iter(found.why.values()), None)
-        if first is not None:
-            text = f"the graph of {name}: {_why(first)}"
-            if not found.extent.forward & found.met:
-                self._unseen(f"inside the graph of {name}", _why(first))
-            part = "part" if found.extent.forward & found.met else "nothing"
-            warning = f"Probe recorded {part} of {text}. The report's not_seen names what has no records."
-            self._warnings.setdefault(warning, False)
+        part = bool(found.extent and found.met)
+        if found.why is not None:
+            what = f"{'gradients ' * part}inside the graph of {name}"
+            self._unseen(what, _why(found.why))
+            told = "part" if part else "nothing"
+            warning = f"Probe recorded {told} of the graph of {name}: {_why(found.why)}. "
+            self._warnings.setdefault(warning + "The report's not_seen names what has no records.", False)
         for key in found.met:
             entry = self.table.entries.get(key)
             if entry is None:
                 continue
-            forward, gradients = found.why.get(("forward", key)), found.why.get(("gradients", key))
-            if key in found.extent.forward:
+            if part:
                 self.table.in_graphs.add(entry.base)
             else:
                 entry.called = True
-                self._unseen(entry.base, _why(forward or first))
-            if gradients is not None:
-                self._unseen(f"gradients of {entry.base}", _why(gradients))
-        if ("weights", 0) in found.why:
-            self._unseen(f"gradients of parameters in the graph of {name}", _why(found.why["weights", 0]))
+            if found.why is not None:
+                self._unseen(f"{'gradients of ' * part}{entry.base}", _why(found.why))
+        if part and found.extent < Extent.PARAMETERS:
+            self._unseen(f"gradients of parameters in the graph of {name}", _why(found.why))
         return self._outcomes.setdefault(name, Outcome())
 
     def _wanted(self) -> frozenset[str]:

@@ -28,7 +28,7 @@ DYNAMIC = (
 
 
 #: Why a tensor of a graph has no numbers though its shape is known.
-LOST = "the run does not compute it, nor anything that it could be computed from"
+LOST = "it was not found among what the run computes, nor was all that it could be computed from"
 
 
 class UnknownValue:
