@@ -146,6 +146,13 @@ def test_the_examples_run_as_written(page: Path, tmp_path: Path) -> None:
     assert printed.strip()
 
 
+def test_the_first_example_needs_no_line_in_the_script(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(texts_of(README, "python")[0])
+    command, shown = texts_of(README, "console")[0].removeprefix("$ ").split("\n", 1)
+    assert run_command(command, tmp_path, Path(sys.executable)) == (0, shown)
+    assert len(list((tmp_path / "dump").glob("step[02]/rank/dump.json"))) == 2
+
+
 @pytest.mark.parametrize("home", [*MEMBERS.values(), META], ids=lambda home: home.name)
 def test_what_a_package_index_shows_has_no_link_into_this_repository(home: Path) -> None:
     """The README is the project's page there, and its documents are in the wheel: a relative link would be dead."""
