@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import attrs
 
 from .keys import IDLE_SECTIONS, Key, key
+from .number_ranges import Numbers
 from .step_rule import first_number, step_rule
 from .value_checks import (
     choice,
@@ -61,8 +62,12 @@ class Config:
         "a directory; made when it is not there",
         output_path,
     )
-    rank: tuple[int, ...] = key((), 'list of numbers and ranges, `[1, "4-6"]`, both ends included', numbers)
-    step: tuple[int, ...] = key((), "as `rank`", numbers)
+    rank: Numbers = key(
+        Numbers(),
+        'list of numbers and ranges, `[1, "4-6", "8-64/8"]`: both ends included, every 8th',
+        numbers,
+    )
+    step: Numbers = key(Numbers(), "as `rank`", numbers)
     precision: Precision = key(
         "low", "`low`, `high`", choice(*get_args(Precision)), kernel_check=choice(*get_args(Precision))
     )
