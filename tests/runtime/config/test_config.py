@@ -17,6 +17,7 @@ from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.suggest import nearest, nearest_names
 from probe_runtime.config.config import KEYS, Config
 from probe_runtime.config.config_file import load
+from probe_runtime.config.keep import Keep
 from probe_runtime.config.number_ranges import Numbers, compact, parse_numbers, parse_token_range
 from probe_runtime.config.resolve import resolve
 from probe_runtime.session.preflight import check_rank
@@ -131,6 +132,29 @@ def test_no_range(value: Any, where: str, word: str) -> None:
     found = problems(step=value)
     assert set(found) == {"argument step" + where[4:]}
     assert word in str(found["argument step" + where[4:]])
+
+
+@pytest.mark.parametrize(
+    ("value", "where", "word"),
+    [
+        (3, "keep", "{last: 5}"),
+        ({}, "keep", "last is missing"),
+        ({"lst": 3}, "keep", "'last'"),
+        ({"last": 0}, "keep.last", "above 0"),
+        ({"last": True}, "keep.last", "bool"),
+        ({"last": 2, "first": 1}, "keep", "'first' is not known"),
+    ],
+)
+def test_no_ring(value: Any, where: str, word: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(keep=value)
+    assert word in str(caught.value)
+    assert {p.where for p in caught.value.problems} == {f"argument {where}"}
+
+
+@pytest.mark.parametrize("level", ["debug", "L2"])
+def test_a_level_whose_steps_all_stay_says_so(level: str) -> None:
+    assert any("keep has no effect" in text for text in resolve(keep={"last": 2}, level=level).warnings)
 
 
 def test_ranges_are_sorted_sets() -> None:
@@ -399,6 +423,7 @@ def configs(draw: st.DrawFn) -> Config:
         first_step=draw(st.just("auto") | st.integers(0, 99)),
         record_when=draw(st.sampled_from(["training", "grad"])),
         models=tuple(draw(st.lists(words, max_size=2))),
+        keep=draw(st.none() | st.integers(1, 9).map(Keep)),
     )
 
 

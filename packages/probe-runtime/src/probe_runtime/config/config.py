@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 import attrs
 
+from .keep import Keep, kept_steps
 from .keys import IDLE_SECTIONS, Key, key
 from .number_ranges import Numbers
 from .step_rule import first_number, step_rule
@@ -165,6 +166,12 @@ class Config:
         "training",
         "`training`: under `probe run`, forwards in training mode begin a step; `grad`: all that have gradients",
         choice(*get_args(RecordWhen)),
+        ours=True,
+    )
+    keep: Keep | None = key(
+        None,
+        "`{last: K}`: only the last K steps that were dumped stay; see below",
+        kept_steps,
         ours=True,
     )
     models: tuple[str, ...] = key(
