@@ -44,11 +44,6 @@ def rank_dir(dump_path: Path, step: int, rank: int | None) -> Path:
     return dump_path / f"step{step}" / ("rank" if rank is None else f"rank{rank}")
 
 
-def removed_name(name: str) -> str:
-    """Return the name that a rank's folder gets while it is removed, which is that of no rank."""
-    return f".removed-{name}"
-
-
 def dump_path_of(directory: Path) -> Path:
     """Return the dump path above a rank's directory; the user chose it, and it may be a link."""
     step = directory.parent

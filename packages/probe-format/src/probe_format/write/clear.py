@@ -7,21 +7,11 @@ import errno
 import os
 from pathlib import Path
 
-from probe_format.layout import (
-    CONSTRUCT,
-    DEBUG,
-    DUMP,
-    ERRORS,
-    JOURNAL,
-    REPORT,
-    STACK,
-    TENSORS,
-    dump_path_of,
-    removed_name,
-)
+from probe_format.layout import CONSTRUCT, DEBUG, DUMP, ERRORS, JOURNAL, REPORT, STACK, TENSORS, dump_path_of
 from probe_format.safe_files import Folder
 
 _OWN = {DUMP, STACK, CONSTRUCT, DEBUG, REPORT, JOURNAL, ERRORS}
+_REMOVED = ".removed-"  # before the name of a rank's folder it makes that of no rank
 
 
 def clear(directory: Path) -> None:
@@ -48,7 +38,7 @@ def discard(directory: Path, inode: tuple[int, int]) -> None:
     Raises OSError when it cannot be removed.
     """
     step = Folder(directory.parent, dump_path_of(directory))
-    removed = directory.with_name(removed_name(directory.name))
+    removed = directory.with_name(f"{_REMOVED}{directory.name}")
     with contextlib.closing(step), contextlib.suppress(FileNotFoundError):
         found = os.stat(directory.name, dir_fd=step.fd, follow_symlinks=False)
         if (found.st_dev, found.st_ino) != inode:
