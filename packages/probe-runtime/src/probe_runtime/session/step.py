@@ -58,7 +58,7 @@ class RunningStep(Protocol):
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Return the rank folders of all its parts."""
+        """Return the rank folders of all its parts that it has made."""
 
     @property
     def table(self) -> Table:
@@ -134,8 +134,8 @@ class DumpingStep:
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Return the rank folders: one."""
-        return (self.directory,)
+        """Return the rank folders that it has made: one, or none yet."""
+        return (self.directory,) if self.writer.begun else ()
 
     @property
     def running(self) -> bool:

@@ -38,7 +38,7 @@ class Ring:
     def ended(self, directories: Iterable[Path]) -> None:
         """Take a step that has ended, and remove the one that is too many by now.
 
-        directories: the rank folders of the step, which this process made; one that is not there does not count.
+        directories: the rank folders of the step, which this process has made; without one it does not count.
         """
         if os.getpid() != self._pid:  # a fork()ed child has a copy of the ring, but none of the steps
             return
