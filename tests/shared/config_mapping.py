@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from probe_runtime.config.config import SECTIONS, Config, keys_of
+from probe_runtime.config.keep import Keep
 from probe_runtime.config.number_ranges import compact
 
 __all__ = ["as_mapping"]
@@ -25,6 +26,8 @@ def as_mapping(config: Config) -> dict[str, Any]:
             continue
         if name in ("rank", "step"):
             value = compact(value)
+        elif isinstance(value, Keep):
+            value = {"last": value.last}
         elif isinstance(value, tuple | frozenset):
             value = [*(sorted(value) if isinstance(value, frozenset) else value)]
         elif isinstance(value, Path):

@@ -49,7 +49,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     "probe_runtime": (
         {"demo", "environment", "notice", "yaml_text"},
         {"config", "patching"},
-        {"describe", "select"},
+        {"describe", "select", "watch"},
         {"collect"},
         {"planning", "session"},
         {"auto"},

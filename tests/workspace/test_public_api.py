@@ -97,8 +97,8 @@ MODULE_NAMES: dict[str, set[str]] = {
         "ValueWalk", "first_met", "is_leaf", "json_key", "plain", "remembering", "unsupported",
     },
     "probe_format.write": {
-        "check_writable", "clear", "Claim", "Count", "Coverage", "Documents", "documents_bytes", "explain", "in_use",
-        "FORMAT_VERSION", "RankWriter", "reason", "recover", "recover_rank", "Recovery", "remains", "slot_of",
+        "check_writable", "clear", "Claim", "Count", "Coverage", "discard", "Documents", "documents_bytes", "explain",
+        "FORMAT_VERSION", "in_use", "RankWriter", "reason", "recover", "recover_rank", "Recovery", "remains", "slot_of",
         "Summary", "Tally", "write_documents",
     },
     "probe_runtime.collect": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.suggest import nearest, nearest_names
 from probe_runtime.config.config import KEYS, Config
 from probe_runtime.config.config_file import load
-from probe_runtime.config.number_ranges import compact, parse_numbers, parse_token_range
+from probe_runtime.config.keep import Keep
+from probe_runtime.config.number_ranges import Numbers, compact, parse_numbers, parse_token_range
 from probe_runtime.config.resolve import resolve
 from probe_runtime.session.preflight import check_rank
 
@@ -34,13 +36,42 @@ def problems(file: dict[str, Any] | None = None, **arguments: Any) -> dict[str, 
 @settings(deadline=None)
 @given(st.sets(st.integers(0, 500)))
 def test_ranges_round_trip(numbers: set[int]) -> None:
-    assert parse_numbers(compact(numbers), "step") == (tuple(sorted(numbers)), ())
+    assert parse_numbers(compact(numbers), "step") == (numbers, ())
 
 
 @settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 300))
 def test_a_range_includes_both_ends(first: int, more: int) -> None:
-    assert parse_numbers(f"{first}-{first + more}", "step") == (tuple(range(first, first + more + 1)), ())
+    assert parse_numbers(f"{first}-{first + more}", "step") == (set(range(first, first + more + 1)), ())
+
+
+ranges_with_strides = st.tuples(st.integers(0, 60), st.integers(0, 40), st.integers(1, 12))
+
+
+@settings(deadline=None)
+@given(st.lists(ranges_with_strides, max_size=6), st.integers(-2, 120))
+def test_ranges_with_strides_are_the_set_of_their_numbers(
+    ranges: list[tuple[int, int, int]], number: int
+) -> None:
+    texts = [f"{first}-{first + more}/{stride}" for first, more, stride in ranges]
+    as_set = {n for first, more, stride in ranges for n in range(first, first + more + 1, stride)}
+    found, wrong = parse_numbers(texts, "step")
+    assert not wrong
+    assert (number in found) == (number in as_set)
+    assert list(found) == sorted(as_set)
+    assert (len(found), bool(found), found.last) == (len(as_set), bool(as_set), max(as_set, default=None))
+    again = parse_numbers(compact(as_set), "step")[0]
+    assert found == as_set == again
+    assert hash(found) == hash(again)
+
+
+def test_a_range_is_never_written_out() -> None:
+    tracemalloc.start()
+    found = resolve({"step": ["0-899999", "2000000-90000000/1000", 5]}).step
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [n in found for n in (899_999, 900_000, 2_001_000, 2_001_001)] == [True, False, True, False]
+    assert taken < 500_000
 
 
 json_values = st.recursive(
@@ -82,6 +113,19 @@ def test_anything_is_numbers_or_problems(value: Any) -> None:
         ([None], "step[0]", "NoneType"),
         ([[1]], "step[0]", "list"),
         ({"a": 1}, "step", "dict"),
+        (["0-9/0"], "step[0]", '"0-9/1"'),
+        (["9-0/3"], "step[0]", '"0-9/3"'),
+        (["0:100:5"], "step[0]", 'Did you mean "0-100/5"?'),
+        (["0..100 step 5"], "step[0]", 'Did you mean "0-100/5"?'),
+        (["0-100:5"], "step[0]", 'Did you mean "0-100/5"?'),
+        (["0-100//5"], "step[0]", 'Did you mean "0-100/5"?'),
+        (["/500"], "step[0]", '"0-100000/500"'),
+        (["*/500"], "step[0]", '"0-100000/500"'),
+        (["every 500"], "step[0]", '"0-100000/500"'),
+        (["0-100/-5"], "step[0]", "neither a number nor a range"),
+        (["0-99999999/2"], "step[0]", "50000000"),
+        (["0-9999999999999999999999999"], "step[0]", "more than 1000000"),
+        (["0-999999", "2000000-2999999"], "step", "over 1,000,000"),
     ],
 )
 def test_no_range(value: Any, where: str, word: str) -> None:
@@ -90,9 +134,32 @@ def test_no_range(value: Any, where: str, word: str) -> None:
     assert word in str(found["argument step" + where[4:]])
 
 
+@pytest.mark.parametrize(
+    ("value", "where", "word"),
+    [
+        (3, "keep", "{last: 5}"),
+        ({}, "keep", "last is missing"),
+        ({"lst": 3}, "keep", "'last'"),
+        ({"last": 0}, "keep.last", "above 0"),
+        ({"last": True}, "keep.last", "bool"),
+        ({"last": 2, "first": 1}, "keep", "'first' is not known"),
+    ],
+)
+def test_no_ring(value: Any, where: str, word: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(keep=value)
+    assert word in str(caught.value)
+    assert {p.where for p in caught.value.problems} == {f"argument {where}"}
+
+
+@pytest.mark.parametrize("level", ["debug", "L2"])
+def test_a_level_whose_steps_all_stay_says_so(level: str) -> None:
+    assert any("keep has no effect" in text for text in resolve(keep={"last": 2}, level=level).warnings)
+
+
 def test_ranges_are_sorted_sets() -> None:
     c = resolve({"rank": [1, "4-6", "5", 0, " 8 - 9 "], "step": 3})
-    assert (c.rank, c.step) == ((0, 1, 4, 5, 6, 8, 9), (3,))
+    assert (c.rank, c.step) == ({0, 1, 4, 5, 6, 8, 9}, {3})
 
 
 @pytest.mark.parametrize("good", [[1, 3], (0, 0), [2, 2]])
@@ -266,7 +333,7 @@ def test_scope_names_that_are_none_are_told() -> None:
 def test_arguments_win() -> None:
     file = {"task": "tensor", "level": "L7", "dump_path": "a", "step": [1], "statistics": {"list": ["relu"]}}
     c = resolve(file, task="statistics", level="mix", dump_path=Path("b"), step=None)
-    assert (c.task, c.level, c.step, c.list) == ("statistics", "mix", (1,), ("relu",))
+    assert (c.task, c.level, c.step, c.list) == ("statistics", "mix", {1}, ("relu",))
     assert c.dump_path == Path("b").absolute()
     # The beaten value was wrong, and that is worth a word; it stops nothing.
     assert [w for w in c.warnings if w.startswith("level: 'L7'") and "the argument wins" in w]
@@ -274,7 +341,7 @@ def test_arguments_win() -> None:
 
 def test_one_value_alone_is_a_list_of_one() -> None:
     c = resolve({"rank": 1, "step": "4-5", "list": "relu", "data_mode": "input"})
-    assert (c.rank, c.step, c.list, c.data_mode) == ((1,), (4, 5), ("relu",), frozenset({"input"}))
+    assert (c.rank, c.step, c.list, c.data_mode) == ({1}, {4, 5}, ("relu",), frozenset({"input"}))
 
 
 def test_empty_and_null_mean_not_given() -> None:
@@ -315,6 +382,11 @@ words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 )
 
 
+numbers = st.lists(
+    st.builds(range, st.integers(0, 99), st.integers(0, 99), st.integers(1, 9)), max_size=4
+).map(Numbers)
+
+
 @st.composite
 def configs(draw: st.DrawFn) -> Config:
     task: Any = draw(st.sampled_from(["statistics", "tensor", "structure"]))
@@ -329,8 +401,8 @@ def configs(draw: st.DrawFn) -> Config:
         task=task,
         level=level,
         dump_path=Path("/") / draw(st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)),
-        rank=tuple(sorted(draw(st.sets(st.integers(0, 99))))),
-        step=tuple(sorted(draw(st.sets(st.integers(0, 99))))),
+        rank=draw(numbers),
+        step=draw(numbers),
         scope=scope,
         list=tuple(draw(st.lists(words, max_size=3))),
         tensor_list=tuple(draw(st.lists(words, max_size=3))) if task == "statistics" else (),
@@ -351,6 +423,7 @@ def configs(draw: st.DrawFn) -> Config:
         first_step=draw(st.just("auto") | st.integers(0, 99)),
         record_when=draw(st.sampled_from(["training", "grad"])),
         models=tuple(draw(st.lists(words, max_size=2))),
+        keep=draw(st.none() | st.integers(1, 9).map(Keep)),
     )
 
 
@@ -411,7 +484,7 @@ def test_plain_yaml(tmp_path: Path) -> None:
         "# a comment\ntask: statistics\nstep: 4-6\nstatistics:\n  list: [relu]\n  scope:\ntensor:\n"
     )
     c = resolve(load(path))
-    assert (c.step, c.list, c.scope) == ((4, 5, 6), ("relu",), ())
+    assert (c.step, c.list, c.scope) == ({4, 5, 6}, ("relu",), ())
     path.write_text("# nothing but this\n")
     assert resolve(load(path)) == Config()
 

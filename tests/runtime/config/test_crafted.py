@@ -104,7 +104,7 @@ def test_aliases_and_merges_of_people_still_work(tmp_path):
         "step: &few [0, 2]\nrank: *few\nstatistics: &base\n  list: [relu]\ntensor:\n  <<: *base\n  data_mode: [all]\n"
     )
     config = resolve(load(path), dump_path=tmp_path)
-    assert (config.step, config.rank, config.list) == ((0, 2), (0, 2), ("relu",))
+    assert (config.step, config.rank, config.list) == ({0, 2}, {0, 2}, ("relu",))
     assert load(path)["tensor"] == {"list": ["relu"], "data_mode": ["all"]}
 
 

@@ -398,3 +398,10 @@ def test_it_runs_and_collects_after_a_plan(tmp_path: Path) -> None:
         debugger.step()
     said = report(tmp_path / "d")
     assert not said["faults"] and said["records"] == planned.records + 2, "sum(), forward and backward"
+
+
+def test_what_keep_leaves_is_what_the_disk_holds(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(2, 2)), torch.ones(3, 2)
+    keys = {"level": "mix", "dump_path": str(tmp_path / "d"), "keep": {"last": 3}}
+    found = [plan(model, keys, x), plan(model, {**keys, "step": "0-1"}, x)]
+    assert [each.steps for each in found] == [4, 2]

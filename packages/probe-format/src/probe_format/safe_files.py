@@ -107,7 +107,13 @@ class Folder(Descriptor):
     def make(self) -> Folder:
         """Make it, and what is missing above it, and open it. Raises OSError: ELOOP where it is a link."""
         make_folder(self._below)
-        self._hold(self._walk(make=True))
+        try:
+            fd = self._walk(make=True)
+        except (
+            FileNotFoundError
+        ):  # another process has just removed a folder above it, which was empty (`keep`)
+            fd = self._walk(make=True)
+        self._hold(fd)
         return self
 
     def _walk(self, *, make: bool) -> int:

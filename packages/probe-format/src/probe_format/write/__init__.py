@@ -8,7 +8,7 @@ from probe_format.journal.frames import Count
 from probe_format.on_demand import on_demand
 
 from .claim import Claim, in_use
-from .clear import clear
+from .clear import clear, discard
 from .coverage import Coverage, Tally
 from .disk import check_writable, explain, reason, remains
 from .documents import FORMAT_VERSION, Documents, documents_bytes, write_documents
@@ -35,6 +35,7 @@ __all__ = [
     "Tally",
     "check_writable",
     "clear",
+    "discard",
     "documents_bytes",
     "explain",
     "in_use",

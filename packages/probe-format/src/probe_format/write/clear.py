@@ -1,8 +1,9 @@
-"""Remove an earlier dump where the user asked for it (`overwrite`)."""
+"""Remove a dump where the user asked for it: an earlier one (`overwrite`), or a step that is not kept (`keep`)."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from probe_format.layout import CONSTRUCT, DEBUG, DUMP, ERRORS, JOURNAL, REPORT,
 from probe_format.safe_files import Folder
 
 _OWN = {DUMP, STACK, CONSTRUCT, DEBUG, REPORT, JOURNAL, ERRORS}
+_REMOVED = ".removed-"  # before the name of a rank's folder it makes that of no rank
 
 
 def clear(directory: Path) -> None:
@@ -23,6 +25,49 @@ def clear(directory: Path) -> None:
             for name in filter(wanted, os.listdir(folder.fd)):
                 folder.remove(name)
         folder.close()
+
+
+def discard(directory: Path, inode: tuple[int, int]) -> None:
+    """Remove the folder of a rank in a step, with the dump in it, and that of the step where nothing else is in it.
+
+    It is renamed first, so that a reader finds all of it or nothing whenever the process ends (spec/layout.md). Where
+    it has files of somebody else, it stays, with these.
+
+    inode: its device and inode: nothing is done where another folder has its name by now.
+
+    Raises OSError when it cannot be removed.
+    """
+    step = Folder(directory.parent, dump_path_of(directory))
+    removed = directory.with_name(f"{_REMOVED}{directory.name}")
+    with contextlib.closing(step), contextlib.suppress(FileNotFoundError):
+        found = os.stat(directory.name, dir_fd=step.fd, follow_symlinks=False)
+        if (found.st_dev, found.st_ino) != inode:
+            return
+        _empty(removed, step)  # a killed process has left it so
+        os.rename(directory.name, removed.name, src_dir_fd=step.fd, dst_dir_fd=step.fd)
+        if not _empty(removed, step):
+            os.rename(removed.name, directory.name, src_dir_fd=step.fd, dst_dir_fd=step.fd)
+        elif step.path.parent == dump_path_of(directory):
+            with contextlib.suppress(OSError):  # other ranks are in it
+                os.rmdir(step.path)
+
+
+def _empty(directory: Path, above: Folder) -> bool:
+    """Remove a dump and its folder, if it is there. Return whether it is gone: no file of somebody else was in it."""
+    try:
+        clear(directory)
+        with (
+            contextlib.suppress(FileNotFoundError),
+            contextlib.closing(Folder(directory, above.path)) as folder,
+        ):
+            os.rmdir(TENSORS, dir_fd=folder.fd)
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(directory.name, dir_fd=above.fd)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
 
 
 def _is_tensor_file(name: str) -> bool:

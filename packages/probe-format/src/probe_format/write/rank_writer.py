@@ -134,6 +134,11 @@ class RankWriter:
             self._journal.ended = True
 
     @property
+    def begun(self) -> bool:
+        """Return whether this object has made its directory; a late one does with its first record."""
+        return self._journal is not None
+
+    @property
     def forked(self) -> bool:
         """Return whether this object is a fork()ed child's copy, which must write nothing."""
         return os.getpid() != self._pid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve
@@ -20,6 +21,11 @@ class TwoModes:
 
     directory, table = property(attrgetter("pynative.directory")), property(attrgetter("pynative.table"))
     gate, running = property(attrgetter("pynative.gate")), property(attrgetter("pynative.running"))
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Return the rank folders of both parts."""
+        return (*self.pynative.directories, *self.graph.directories)
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         """Collect from now on. Raises UsageError when ``model`` is not a model."""

@@ -8,7 +8,9 @@ from typing import Literal, get_args
 
 import attrs
 
+from .keep import Keep, kept_steps
 from .keys import IDLE_SECTIONS, Key, key
+from .number_ranges import Numbers
 from .step_rule import first_number, step_rule
 from .value_checks import (
     choice,
@@ -61,8 +63,12 @@ class Config:
         "a directory; made when it is not there",
         output_path,
     )
-    rank: tuple[int, ...] = key((), 'list of numbers and ranges, `[1, "4-6"]`, both ends included', numbers)
-    step: tuple[int, ...] = key((), "as `rank`", numbers)
+    rank: Numbers = key(
+        Numbers(),
+        'list of numbers and ranges, `[1, "4-6", "8-64/8"]`: both ends included, every 8th',
+        numbers,
+    )
+    step: Numbers = key(Numbers(), "as `rank`", numbers)
     precision: Precision = key(
         "low", "`low`, `high`", choice(*get_args(Precision)), kernel_check=choice(*get_args(Precision))
     )
@@ -160,6 +166,12 @@ class Config:
         "training",
         "`training`: under `probe run`, forwards in training mode begin a step; `grad`: all that have gradients",
         choice(*get_args(RecordWhen)),
+        ours=True,
+    )
+    keep: Keep | None = key(
+        None,
+        "`{last: K}`: only the last K steps that were dumped stay; see below",
+        kept_steps,
         ours=True,
     )
     models: tuple[str, ...] = key(

@@ -77,6 +77,8 @@ def hindrances(config: Config, locate: LocateKey) -> Iterator[str]:
         yield f"{locate('level')}: at level 'debug' only save() records; scope and lists have no effect."
     if config.compiled == "eager" and config.level not in _EXAMPLES:
         yield f"{locate('compiled')}: at level {config.level!r} no calls are recorded; compiled has no effect."
+    if config.keep is not None and config.level not in _EXAMPLES:
+        yield f"{locate('keep')}: steps of level {config.level!r} all stay; keep has no effect."
     if config.optimizer_grad and (config.level not in ("L0", "mix") or config.task == "structure"):
         yield f"{locate('optimizer_grad')}: only levels 'L0' and 'mix' record gradients of parameters; no effect."
     if "all" not in config.data_mode and config.task == "structure":

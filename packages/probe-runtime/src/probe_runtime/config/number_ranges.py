@@ -1,77 +1,153 @@
-"""Parse numbers of steps, ranks and tokens as users write them: ``[1, "4-6"]`` is 1, 4, 5 and 6."""
+"""Parse numbers of steps, ranks and tokens: ``[1, "4-6"]`` is 1, 4, 5 and 6, and ``"0-9/4"`` 0, 4 and 8."""
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Set
+from itertools import chain
 
 from probe_format.errors import Problem, UsageError
 from probe_format.excerpts import brief
 
-_RANGE = re.compile(r"\s*(\d+)\s*-\s*(\d+)\s*", re.ASCII)
+_RANGE = re.compile(r"\s*(\d+)\s*-\s*(\d+)\s*(?:/\s*(\d+)\s*)?", re.ASCII)
 _NUMBER = re.compile(r"\s*\d+\s*", re.ASCII)
 _NEGATIVE = re.compile(r"\s*-\s*\d+\s*", re.ASCII)
-_NEARLY_RANGE = re.compile(r"\s*(\d+)\s*(?:-+>?|:|\.\.+|~|to|–|—)\s*(\d+)\s*", re.ASCII)  # noqa: RUF001
-# A range is kept as its numbers; one with more than this is taken for a typing error.
+_NEARLY_RANGE = re.compile(
+    r"\s*(\d+)\s*(?:-+>?|:|\.\.+|~|to|–|—)\s*(\d+)\s*(?:(?:/+|:|,|%|by|step|every)\s*(\d+)\s*)?",  # noqa: RUF001
+    re.ASCII,
+)
+_NO_ENDS = re.compile(r"\s*(?:\*|every)?\s*[/%]?\s*(\d+)\s*", re.ASCII)
+# A range with more numbers than this is taken for a typing error.
 _MOST = 1_000_000
 
 
-def parse_numbers(value: object, where: str) -> tuple[tuple[int, ...], tuple[Problem, ...]]:
-    """Return sorted numbers without repeats, and every problem.
+class Numbers(Set[int]):
+    """A set of numbers, kept as the ranges in it and never written out. It iterates in order."""
 
-    value: a list of ints, ``"3"`` or ``"4-6"`` (both ends included), or one of these alone.
+    def __init__(self, ranges: Iterable[range] = ()) -> None:
+        """Make it of ranges that ascend; those that touch each other become one."""
+        runs: list[range] = []
+        self._strided: list[range] = []
+        for each in sorted({each for each in ranges if each}, key=lambda each: each.start):
+            if len(each) > 1 and each.step > 1:
+                self._strided.append(each)
+            elif runs and each.start <= runs[-1].stop:
+                runs[-1] = range(runs[-1].start, max(runs[-1].stop, each[-1] + 1))
+            else:
+                runs.append(range(each.start, each[-1] + 1))
+        self._runs = runs
+
+    def __contains__(self, number: object) -> bool:
+        if not isinstance(number, int):
+            return False
+        at = bisect_right(self._runs, number, key=lambda run: run.start)
+        return (at > 0 and number in self._runs[at - 1]) or any(number in each for each in self._strided)
+
+    def __iter__(self) -> Iterator[int]:
+        before = -1
+        for number in heapq.merge(chain.from_iterable(self._runs), *self._strided):
+            if number != before:
+                yield number
+            before = number
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self) if self._strided else sum(map(len, self._runs))
+
+    def __bool__(self) -> bool:
+        return bool(self._runs or self._strided)
+
+    def __hash__(self) -> int:
+        return hash((self.last, next(iter(self), None)))
+
+    def __repr__(self) -> str:
+        return f"Numbers({[*self._runs, *self._strided]})"
+
+    @property
+    def last(self) -> int | None:
+        """Return the highest number, None where there is none."""
+        return max((each[-1] for each in (*self._runs[-1:], *self._strided)), default=None)
+
+
+def parse_numbers(value: object, where: str) -> tuple[Numbers, tuple[Problem, ...]]:
+    """Return the numbers, and every problem.
+
+    value: a list of ints, ``"3"``, ``"4-6"`` (both ends included) or ``"0-100/5"`` (from 0 on, every 5th), or one of
+        these alone.
     where: the key path, for problems.
     """
+    if isinstance(value, Numbers):
+        return value, ()
     items = value if isinstance(value, list | tuple) else [value]
     alone = not isinstance(value, list | tuple)
-    numbers: set[int] = set()
+    ranges: dict[range, None] = {}
     problems = []
     for i, item in enumerate(items):
         found = _parse_item(item, where if alone else f"{where}[{i}]")
         if isinstance(found, Problem):
             problems.append(found)
         else:
-            numbers.update(found)
-        if len(numbers) > _MOST:
-            what = f"it has over {_MOST:,} numbers."
-            problems.append(Problem(where, what, "Write fewer; to take all, leave the key out."))
-            break
-    return tuple(sorted(numbers)), tuple(problems)
+            ranges[found] = None
+    if sum(map(len, ranges)) > _MOST:
+        what = f"it has over {_MOST:,} numbers."
+        problems.append(Problem(where, what, "Write fewer; to take all, leave the key out."))
+        ranges.clear()
+    return Numbers(ranges), tuple(problems)
 
 
-def _parse_item(item: object, where: str) -> Iterable[int] | Problem:
+def _parse_item(item: object, where: str) -> range | Problem:
     if isinstance(item, bool):
         return Problem(where, f"{str(item).lower()} is a bool, not a number.", f"Write {int(item)}?")
     if isinstance(item, int):
-        return (item,) if item >= 0 else _negative(item, where)
+        return range(item, item + 1) if item >= 0 else _negative(item, where)
     if not isinstance(item, str):
         whole = isinstance(item, float) and item.is_integer()
-        fix = f"Write {item:.0f}." if whole else 'Write e.g. 3 or "4-6".'
+        fix = f"Write {item:.0f}." if whole else f"Write {_EXAMPLES}."
         return Problem(
             where, f"{brief(item)} is a {type(item).__name__}, not a whole number or a range.", fix
         )
     if len(item) > 40:  # also keeps the text below the limit of int(), 4300 digits
         return Problem(
-            where, f"{item[:20] + '...'!r} is neither a number nor a range.", 'Write e.g. 3 or "4-6".'
+            where, f"{item[:20] + '...'!r} is neither a number nor a range.", f"Write {_EXAMPLES}."
         )
     if _NUMBER.fullmatch(item):
-        return (int(item),)
+        return range(int(item), int(item) + 1)
     if _NEGATIVE.fullmatch(item):
         return _negative(item.strip(), where)
     if match := _RANGE.fullmatch(item):
-        first, last = int(match[1]), int(match[2])
-        if last < first:
-            return Problem(where, f"the range {item!r} ends before it begins.", f'Write "{last}-{first}".')
-        if last - first >= _MOST:
-            return Problem(
-                where,
-                f"the range {item!r} has {last - first + 1} numbers, more than {_MOST}.",
-                "Write a shorter one; to take all, leave the key out.",
-            )
-        return range(first, last + 1)
+        return _range(item, int(match[1]), int(match[2]), match[3], where)
     if match := _NEARLY_RANGE.fullmatch(item):
-        return Problem(where, f"{item!r} is not a range.", f'Write "{match[1]}-{match[2]}".')
-    return Problem(where, f"{item!r} is neither a number nor a range.", 'Write e.g. 3 or "4-6".')
+        stride = f"/{match[3]}" if match[3] else ""
+        return Problem(where, f"{item!r} is not a range.", f'Did you mean "{match[1]}-{match[2]}{stride}"?')
+    if match := _NO_ENDS.fullmatch(item):
+        return Problem(where, f"{item!r} has no ends.", f'Write e.g. "0-100000/{match[1]}".')
+    return Problem(where, f"{item!r} is neither a number nor a range.", f"Write {_EXAMPLES}.")
+
+
+_EXAMPLES = 'e.g. 3, "4-6", or "0-100/5" for every 5th'
+
+
+def _range(item: str, first: int, last: int, every: str | None, where: str) -> range | Problem:
+    stride, rest = (1, "") if every is None else (int(every), f"/{every}")
+    if stride == 0:
+        return Problem(
+            where, f"{item!r} takes every 0th number.", f'Write "{first}-{last}/1", or a higher number.'
+        )
+    if last < first:
+        return Problem(where, f"the range {item!r} ends before it begins.", f'Write "{last}-{first}{rest}".')
+    found = range(first, last + 1, stride)
+    try:
+        count = len(found)
+    except OverflowError:
+        count = (last - first) // stride + 1
+    if count > _MOST:
+        return Problem(
+            where,
+            f"the range {item!r} has {count} numbers, more than {_MOST}.",
+            "Write a shorter one; to take all, leave the key out.",
+        )
+    return found
 
 
 def _negative(item: object, where: str) -> Problem:
@@ -81,7 +157,7 @@ def _negative(item: object, where: str) -> Problem:
 
 
 def compact(numbers: Iterable[int]) -> list[int | str]:
-    """Return the shortest list that `parse_numbers` reads as these numbers: ``[1, "4-6"]``."""
+    """Return a list of numbers and ranges that `parse_numbers` reads as these numbers: ``[1, "4-6"]``."""
     runs: list[list[int]] = []
     for n in sorted(set(numbers)):
         if runs and n == runs[-1][1] + 1:

@@ -37,7 +37,7 @@ class DumpPlan:
     file_bytes_unshared: the size that they had if each name were a file of its own.
     allocated: what documents and files take on a disk, in whole blocks.
     free: what is free where dump_path is; None where that is not known.
-    steps: how many steps the configuration names; None when it names none, and every step is dumped.
+    steps: how many steps are on the disk at once; None where every step is dumped, and stays.
     ranks: how many ranks it names; None when every rank is dumped.
     largest: (kind of call, bytes) of the tensor files of the kinds that write most, counted without sharing.
     unmatched: (filter, entry, nearest names) of each entry of a filter that matches nothing.

@@ -71,7 +71,7 @@ def outcome(
         file_bytes_unshared=files.bytes_of_all_names,
         allocated=files.allocated + in_blocks(sizes),
         free=_disk_free(config.dump_path),
-        steps=len(config.step) or None,
+        steps=_steps(config),
         ranks=len(config.rank) or None,
         largest=tuple(files.largest()),
         unmatched=_unmatched(reports),
@@ -81,6 +81,13 @@ def outcome(
         notes=tuple(notes),
     )
     return evolve(found, problems=tuple(_obstacles(found, config)))
+
+
+def _steps(config: Config) -> int | None:
+    """Return how many steps are on the disk at once, None where nothing limits that."""
+    named = len(config.step) or None
+    held = None if config.keep is None else config.keep.last + 1
+    return min(filter(None, (named, held)), default=None)
 
 
 def _said(traceback: str) -> str:

@@ -18,8 +18,8 @@ class StepFilter:
     """Decide whether a step is to be dumped. Without `step` in the configuration every step is."""
 
     def __init__(self, config: Config) -> None:
-        self._steps = frozenset(config.step)
-        self.last: int | None = max(config.step, default=None)
+        self._steps = config.step
+        self.last = config.step.last
         """The last step to dump; None when every step is dumped."""
 
     def __call__(self, step: int) -> bool:
@@ -34,7 +34,7 @@ class RankFilter:
     """Decide whether a process is to be dumped. A process without a rank (None) counts as rank 0."""
 
     def __init__(self, config: Config) -> None:
-        self._ranks = frozenset(config.rank)
+        self._ranks = config.rank
 
     def __call__(self, rank: int | None) -> bool:
         return not self._ranks or (rank or 0) in self._ranks

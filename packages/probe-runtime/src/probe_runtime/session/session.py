@@ -19,6 +19,7 @@ from probe_runtime.config.config import Config
 from probe_runtime.config.number_ranges import parse_init_step, parse_rank_id, parse_token_range
 from probe_runtime.notice import log, notice
 from probe_runtime.select.filters import RankFilter, StepFilter
+from probe_runtime.watch import Ring
 
 from .framework import Framework
 from .last_model import LastModel
@@ -59,8 +60,10 @@ class Session:
     _last_model: LastModel = field(factory=LastModel)
     _claim: Claim = field(init=False)
     _is_ready: bool = False
+    _ring: Ring | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._ring = None if self.config.keep is None else Ring(self.config.keep.last)
         self._claim = Claim(self.config.dump_path)
         self._steps = StepFilter(self.config)
         self._ranks = RankFilter(self.config)
@@ -169,6 +172,7 @@ class Session:
                         f"step {self.step_number} is dumped: {report['records']} records in {run.directory}"
                     )
                     log(self.framework.package, said)
+            self._ended(run)
         self._claim.rest()
         self.step_number += 1
         self._skip_step = None
@@ -225,6 +229,7 @@ class Session:
         if run is not None:
             with self._guarded(run, "close()"):
                 run.end()
+            self._ended(run)
         self._claim.release()
         _live.discard(self)
 
@@ -244,6 +249,7 @@ class Session:
                 f"Probe: the dump of step {self.step_number} ended in {where}: "
                 f"{reason(e, self.config.dump_path, _brief_trace(e))} The run goes on; {remains(run.directory)}."
             )
+            self._ended(run)
 
     # -- inside ---------------------------------------------------------------------------------------
 
@@ -270,6 +276,10 @@ class Session:
         self._skip_step = self.step_number
         self._claim.rest()
         return None
+
+    def _ended(self, run: RunningStep) -> None:
+        if self._ring is not None:
+            self._ring.ended(run.directories)
 
     def _check_model(self, model: Any, tokens: Any) -> None:
         if (

@@ -57,6 +57,10 @@ class RunningStep(Protocol):
         """Return the rank folder of the dump."""
 
     @property
+    def directories(self) -> tuple[Path, ...]:
+        """Return the rank folders of all its parts that it has made."""
+
+    @property
     def table(self) -> Table:
         """Return the modules that are tracked."""
 
@@ -127,6 +131,11 @@ class DumpingStep:
     gate: TokenGate | None = None
     _installed: contextlib.ExitStack | None = None
     _models: dict[int, Any] = field(factory=dict)
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Return the rank folders that it has made: one, or none yet."""
+        return (self.directory,) if self.writer.begun else ()
 
     @property
     def running(self) -> bool:

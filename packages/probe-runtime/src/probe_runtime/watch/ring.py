@@ -1,0 +1,69 @@
+"""Keep the last steps that a process has written, and remove those before (`keep: {last: K}`)."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+
+from attrs import frozen
+from probe_format.excerpts import error_text
+from probe_format.write import discard
+
+from probe_runtime.notice import notice
+
+
+@frozen
+class _Written:
+    """A folder that this process has written.
+
+    inode: its device and inode: another folder under its name is somebody else's.
+    """
+
+    directory: Path
+    inode: tuple[int, int]
+
+
+class Ring:
+    """The steps of one process that stay. It knows those that it was told of, and removes no others; never raises."""
+
+    def __init__(self, last: int) -> None:
+        """Keep nothing yet. last: how many steps stay."""
+        self._last = last
+        self._steps: deque[list[_Written]] = deque()
+        self._pid = os.getpid()
+        self._is_hindered = False
+
+    def ended(self, directories: Iterable[Path]) -> None:
+        """Take a step that has ended, and remove the one that is too many by now.
+
+        directories: the rank folders of the step, which this process has made; without one it does not count.
+        """
+        if os.getpid() != self._pid:  # a fork()ed child has a copy of the ring, but none of the steps
+            return
+        step = [found for each in directories if (found := _found(each)) is not None]
+        if step and step not in self._steps:
+            self._steps.append(step)
+        while len(self._steps) > self._last:
+            for each in self._steps.popleft():
+                self._remove(each)
+
+    def _remove(self, written: _Written) -> None:
+        try:
+            discard(written.directory, written.inode)
+        except Exception as error:
+            if not self._is_hindered:
+                self._is_hindered = True
+                notice(
+                    f"Probe: {written.directory} cannot be removed, and stays: {error_text(error)}. So may later steps "
+                    "that keep would remove."
+                )
+
+
+def _found(directory: Path) -> _Written | None:
+    try:
+        state = os.stat(directory, follow_symlinks=False)
+    except OSError:
+        return None
+    return _Written(directory, (state.st_dev, state.st_ino))

@@ -1,0 +1,3 @@
+"""The contract of `keep`."""
+
+from contract_keep import *  # noqa: F403
