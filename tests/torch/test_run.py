@@ -8,10 +8,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import loops
 import pytest
+from loop_client import Server, content
 
 LOOPS = Path(loops.__file__)
 KEYS = ["--level", "mix", "--task", "statistics", "--step", "[1, 2]"]
@@ -38,39 +38,11 @@ ALL: dict[str, tuple[list[str], str]] = {
 }
 
 
-class Server:
-    """Forks a run for each request."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        command = [sys.executable, str(Path(__file__).parent / "loop_server.py"), str(folder)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def run(self, name: str, *words: str) -> tuple[int, str, str]:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        print(json.dumps([name, words]), file=self.process.stdin, flush=True)
-        code = int(self.process.stdout.readline())
-        return code, (self.folder / f"{name}.out").read_text(), (self.folder / f"{name}.err").read_text()
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("runs"))
     yield server
-    assert server.process.stdin is not None
-    server.process.stdin.close()
-    server.process.wait()
-
-
-def content(folder: Path) -> dict[str, Any]:
-    """Return the files of a dump, without what differs between two runs that do the same."""
-    found = {}
-    for path in sorted(folder.glob("step*/rank*/*.json")):
-        document = json.loads(path.read_text())
-        for key in ("dump_data_dir", "found", "header", "started", "ended", "journal", "files"):
-            document.pop(key, None)
-        found[str(path.relative_to(folder))] = document
-    return found
+    server.close()
 
 
 @pytest.mark.parametrize("loop", ALL)

@@ -1,0 +1,87 @@
+"""`probe run` with trainers whose loop is a library's: the bits of a run without it, the records of one by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trainers
+from loop_client import Server, content
+
+SCRIPT = trainers.__file__
+KEYS = ["--level", "mix", "--task", "statistics", "--step", "[1, 2]"]  # a later --step wins
+IMPORTED = ["transformers.trainer", "transformers.models.gpt2.modeling_gpt2", "lightning", "accelerate"]
+#: training -> (keys that it needs, steps that are dumped)
+ALL: dict[str, tuple[list[str], list[int]]] = {
+    "transformers": ([], [1, 2]),
+    "resumed": (["--first_step", "auto"], [2]),
+    "lightning": (["--step", "[1, 2, 4]"], [1, 2]),  # the last validation is where a fifth step is awaited
+    "lightning_turns": (["--step_ends", "all"], [1, 2]),
+    "accelerate": ([], [1, 2]),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("runs"), *IMPORTED)
+    assert server.run("first", SCRIPT, "transformers")[0] == 0  # leaves checkpoints
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize("training", ALL)
+def test_a_trainer_is_recorded_as_by_hand(server: Server, training: str) -> None:
+    keys, steps = ALL[training]
+    code, out, said = server.run(f"{training}-plain", SCRIPT, training)
+    assert code == 0, said
+    by_hand, dump = server.folder / f"{training}-hand", server.folder / f"{training}-auto"
+    code, printed, said = server.run(f"{training}-by-hand", SCRIPT, training, "hand", str(by_hand))
+    assert (code, printed) == (0, out), said
+    code, printed, said = server.run(
+        f"{training}-run", "run", *KEYS, "--dump_path", str(dump), *keys, SCRIPT, training
+    )
+    assert (code, printed) == (0, out), said
+    lines = [line for line in said.splitlines() if line.startswith("Probe: ")]
+    assert [line[:23] for line in lines] == ["Probe: found the model "]
+    recorded = content(dump)
+    assert [path for path in recorded if "dump.json" in path] == [f"step{n}/rank/dump.json" for n in steps]
+    assert recorded == content(by_hand)
+
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+@pytest.mark.parametrize(
+    ("training", "steps", "launcher"),
+    [
+        ("torchrun", "[1, 2]", [*TORCHRUN, "--no-python", sys.executable]),
+        ("lightning_ddp", "[0, 1]", [sys.executable]),
+    ],
+)
+def test_two_processes_are_recorded_as_by_hand(
+    tmp_path: Path, training: str, steps: str, launcher: list[str]
+) -> None:
+    by_hand = processes([*launcher, SCRIPT, training, "hand", "hand", steps], tmp_path)
+    expected = processes([*launcher, SCRIPT, training], tmp_path)
+    run = ["-m", "probe_format", "run", *KEYS, "--step", steps, "--dump_path", "dump"]
+    assert processes([*launcher, *run, SCRIPT, training], tmp_path) == by_hand == expected
+    recorded = content(tmp_path / "dump")
+    numbers = (1, 2) if training == "torchrun" else (0, 1)
+    assert {os.path.dirname(path) for path in recorded} == {
+        f"step{n}/rank{rank}" for n in numbers for rank in (0, 1)
+    }
+    assert recorded == content(tmp_path / "hand")
+
+
+def processes(command: list[str], folder: Path) -> list[str]:
+    """Return the lines that the processes of a training printed, in the order of the alphabet."""
+    settings = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, env={**os.environ, **settings}
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
