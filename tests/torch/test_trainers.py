@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trainers
@@ -50,6 +51,41 @@ def test_a_trainer_is_recorded_as_by_hand(server: Server, training: str) -> None
     recorded = content(dump)
     assert [path for path in recorded if "dump.json" in path] == [f"step{n}/rank/dump.json" for n in steps]
     assert recorded == content(by_hand)
+
+
+@pytest.mark.parametrize(
+    ("training", "callback"),
+    [
+        ("transformers", "transformers_callback"),
+        ("lightning", "lightning_callback"),
+        ("lightning_turns", "lightning_callback_turns"),
+    ],
+)
+def test_a_callback_records_as_by_hand(server: Server, training: str, callback: str) -> None:
+    by_hand, dump = server.folder / f"{callback}-own", server.folder / f"{callback}-probes"
+    code, out, said = server.run(f"{callback}-by-hand", SCRIPT, training, "hand", str(by_hand))
+    assert code == 0, said
+    assert server.run(f"{callback}-run", SCRIPT, callback, "hand", str(dump))[:2] == (0, out)
+    recorded = [calls(folder) for folder in (dump, by_hand)]
+    assert len(recorded[0]) == 2
+    assert recorded[0] == recorded[1]
+
+
+def calls(folder: Path) -> dict[str, list[Any]]:
+    """Return the records of each step's modules, whose numbers nothing that comes before the forward can change."""
+    return {
+        path: [value for name, value in document["data"].items() if name.startswith("Module.")]
+        for path, document in content(folder).items()
+        if path.endswith("dump.json")
+    }
+
+
+@pytest.mark.parametrize("library", ["transformers", "lightning"])
+def test_a_library_that_is_missing_is_named(library: str) -> None:
+    hidden = f"import sys; sys.modules['{library}'] = None; import probe_torch.callbacks.{library}"
+    done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    assert f"pip install {library}" in done.stderr.splitlines()[-1]
 
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

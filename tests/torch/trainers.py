@@ -46,7 +46,7 @@ def batches(size: int) -> DataLoader[Any]:
     )
 
 
-def transformers(h: Any, **more: Any) -> nn.Module:
+def transformers(h: Any, callback: Any = None, **more: Any) -> nn.Module:
     """Train with four batches to an update, evaluation, and checkpoints."""
     from transformers import (
         GPT2Config,
@@ -91,7 +91,11 @@ def transformers(h: Any, **more: Any) -> nn.Module:
         disable_tqdm=True,
     )
     trainer = Training(
-        model, settings, train_dataset=Sentences(48), eval_dataset=Sentences(8), callbacks=[ByHand()]
+        model,
+        settings,
+        train_dataset=Sentences(48),
+        eval_dataset=Sentences(8),
+        callbacks=[callback or ByHand()],
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train(**more)
@@ -100,11 +104,18 @@ def transformers(h: Any, **more: Any) -> nn.Module:
     return model
 
 
+def transformers_callback(h: Any) -> nn.Module:
+    """Train with Probe's callback instead."""
+    from probe_torch.callbacks.transformers import ProbeCallback
+
+    return transformers(loops.Nothing(), callback=ProbeCallback(h))
+
+
 def resumed(h: Any) -> nn.Module:
     return transformers(h, resume_from_checkpoint="checkpoints/checkpoint-2")
 
 
-def lightning(h: Any, *, turns: bool = False, **more: Any) -> nn.Module:
+def lightning(h: Any, *, turns: bool = False, callback: Any = None, **more: Any) -> nn.Module:
     """Train with two batches to an update, or, with turns, two optimizers in manual optimization; and validation."""
     import lightning
 
@@ -164,7 +175,7 @@ def lightning(h: Any, *, turns: bool = False, **more: Any) -> nn.Module:
         enable_progress_bar=False,
         enable_model_summary=False,
         val_check_interval=2,
-        callbacks=[ByHand()],
+        callbacks=[callback or ByHand()],
         **({} if turns else {"accumulate_grad_batches": 2}),
         **more,
     )
@@ -172,6 +183,17 @@ def lightning(h: Any, *, turns: bool = False, **more: Any) -> nn.Module:
     trainer.fit(module, batches(8), batches(16))
     say({name: float(value) for name, value in trainer.callback_metrics.items()})
     return module
+
+
+def lightning_callback(h: Any, turns: bool = False) -> nn.Module:
+    """Train with Probe's callback instead."""
+    from probe_torch.callbacks.lightning import ProbeCallback
+
+    return lightning(loops.Nothing(), turns=turns, callback=ProbeCallback(h))
+
+
+def lightning_callback_turns(h: Any) -> nn.Module:
+    return lightning_callback(h, turns=True)
 
 
 def lightning_turns(h: Any) -> nn.Module:

@@ -63,7 +63,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"dropout", "saving"},
         {"loop", "perturb", "seed", "session"},
         {"debugger"},
-        {"auto", "planning"},
+        {"auto", "callbacks", "planning"},
         {"face"},
         {"demo_model"},
         {"demo"},
