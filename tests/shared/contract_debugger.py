@@ -91,6 +91,42 @@ def test_two_stretches_of_one_step(framework: Framework, chain: Any, tmp_path: P
     assert names == [f"{dense}.forward.0", f"{dense}.forward.1"]
 
 
+def test_a_block_or_each_call_of_a_function_is_one_step(
+    framework: Framework, chain: Any, tmp_path: Path
+) -> None:
+    with opened(framework.debugger, tmp_path, level="mix") as debugger:
+        with debugger.one_step(chain):
+            framework.train(chain, framework.ones(1, 3))
+
+        @framework.debugger.one_step()
+        def each(x: Any) -> Any:
+            framework.train(chain, x)
+            return x
+
+        framework.gelu()
+        assert [each(x) is x for x in (framework.ones(1, 3), framework.ones(2, 3))] == [True, True]
+    for number in range(3):
+        assert strict(rank_dir(tmp_path / "dump", number) / "report.json")["state"] == "complete"
+    by_block, *by_call = [list(records(tmp_path / "dump", number)) for number in range(3)]
+    assert by_call == [by_block, by_block]
+    assert any(name.startswith(f"{_dense(framework)}.backward") for name in by_block)
+    assert not any("gelu" in name for name in by_block)
+
+
+def test_a_step_whose_block_raises_is_kept(framework: Framework, chain: Any, tmp_path: Path) -> None:
+    with opened(framework.debugger, tmp_path, level="mix") as debugger:
+        with pytest.raises(KeyError, match="mine"), debugger.one_step(chain):
+            chain(framework.ones(1, 3))
+            raise KeyError("mine")
+        framework.gelu()
+        with debugger.one_step(chain):
+            chain(framework.ones(1, 3))
+    broken, next_one = (list(records(tmp_path / "dump", number)) for number in (0, 1))
+    assert broken == next_one
+    assert f"{_dense(framework)}.forward.0" in broken
+    assert strict(rank_dir(tmp_path / "dump", 0) / "report.json")["state"] == "complete"
+
+
 @pytest.mark.parametrize(
     "wrap", [lambda m: m, lambda m: [m], lambda m: (m,)], ids=["module", "list", "tuple"]
 )

@@ -1,13 +1,14 @@
-"""Run loops of loops.py, each in a fork of one warm process: `python loop_server.py FOLDER`, a JSON list per line.
+"""Run loops of loops.py, each in a fork of one warm process: `python loop_server.py FOLDER [MODULE ...]`.
 
-A line is [name, words]: the words of a command line; those that begin with "run" are of ``probe run``. What it prints
-goes to FOLDER/name.out and FOLDER/name.err; the answer is its exit code.
+A line is a JSON list, [name, words]: the words of a command line; those that begin with "run" are of ``probe run``.
+What it prints goes to FOLDER/name.out and FOLDER/name.err; the answer is its exit code.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
 import sys
@@ -17,6 +18,8 @@ from probe_runtime.auto import command, script
 from probe_torch import PrecisionDebugger
 
 folder = Path(sys.argv[1])
+for name in sys.argv[2:]:
+    importlib.import_module(name)
 with PrecisionDebugger(dump_path=folder / "warm", level="L1") as debugger:  # a second in each run otherwise
     debugger.start()
     debugger.stop()

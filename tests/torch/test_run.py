@@ -11,6 +11,7 @@ from pathlib import Path
 
 import loops
 import pytest
+from loop_client import Server
 from recorded import recorded
 
 LOOPS = Path(loops.__file__)
@@ -39,28 +40,11 @@ ALL: dict[str, tuple[list[str], str]] = {
 }
 
 
-class Server:
-    """Forks a run for each request."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        command = [sys.executable, str(Path(__file__).parent / "loop_server.py"), str(folder)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def run(self, name: str, *words: str) -> tuple[int, str, str]:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        print(json.dumps([name, words]), file=self.process.stdin, flush=True)
-        code = int(self.process.stdout.readline())
-        return code, (self.folder / f"{name}.out").read_text(), (self.folder / f"{name}.err").read_text()
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("runs"))
     yield server
-    assert server.process.stdin is not None
-    server.process.stdin.close()
-    server.process.wait()
+    server.close()
 
 
 @pytest.mark.parametrize("loop", ALL)

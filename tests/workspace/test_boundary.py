@@ -63,7 +63,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"dropout", "saving"},
         {"loop", "perturb", "seed", "session"},
         {"debugger"},
-        {"auto", "planning"},
+        {"auto", "callbacks", "planning"},
         {"face"},
         {"demo_model"},
         {"demo"},
@@ -139,6 +139,9 @@ OPTIONAL = {
     ("probe_analysis.export.events", "tensorboard"),  # the extra "tensorboard"
     ("probe_torch", "torch_npu"),
     ("probe_torch", "mindspeed"),
+    ("probe_torch.callbacks.lightning", "lightning"),
+    ("probe_torch.callbacks.lightning", "pytorch_lightning"),
+    ("probe_torch.callbacks.transformers", "transformers"),
     ("probe_torch", "numkong"),
 }
 

@@ -8,7 +8,7 @@ TWINS = ("probe_torch", "probe_mindspore")
 
 # Modules that both packages have.
 PAIRS = {
-    "auto", "debugger", "demo", "demo_model", "dropout", "perturb", "ranks", "saving", "seed",
+    "auto", "callbacks", "debugger", "demo", "demo_model", "dropout", "perturb", "ranks", "saving", "seed",
     "hooks", "hooks.collectives", "hooks.collector", "hooks.gradients", "hooks.input_edges", "hooks.modules",
     "hooks.nodes", "hooks.parameter_gradients",
     "loop", "loop.scene", "loop.taps",
@@ -22,6 +22,7 @@ PAIRS = {
 # Modules that one of them has alone, and why the other has nothing of the kind.
 ONLY_TORCH = {
     "aside": "MindSpore has no modes and no __torch_function__ that would see what Probe computes",
+    **dict.fromkeys(("callbacks.lightning", "callbacks.transformers"), "trainers for torch"),
     "compiling": "PyNative code never runs while MindSpore compiles: graphs are the room `graph` there",
     "hooks.leaf_gradients": "hooks.gradients watches leaves like any other tensor on MindSpore",
     "hooks.recompute": "what Cell.recompute() runs again on MindSpore is counted as further calls",
@@ -38,7 +39,6 @@ ONLY_TORCH = {
     "tensors.sums": "hooks.autograd adds any two gradients of MindSpore",
 }
 ONLY_MINDSPORE = {
-    "callbacks": "torch has no Model.train that takes callbacks",
     "graph": "torch has no mode in which whole steps are compiled without Python",
     "hooks.autograd": "torch shows its autograd graph; MindSpore's shows less, and differently in each version",
     "hooks.tensor_hooks": "MindSpore 2.7 shows no graph, so hooks are put on whole tensors there",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -83,6 +84,20 @@ class Debugger:
     def step(self) -> None:
         """End the training step: complete its dump, and begin the next step."""
         self._session.step()
+
+    @class_or_instance
+    @contextmanager
+    def one_step(self, model: Any = None) -> Iterator[None]:
+        """Make the block one training step: start(model), and stop() and step() at its end, also where it raises.
+
+        As a decorator it makes each call of a function one step.
+        """
+        self._session.start(model, None)
+        try:
+            yield
+        finally:
+            self._session.stop()
+            self._session.step()
 
     @class_or_instance
     def forward_backward_dump_end(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from probe_runtime import patching
-from probe_runtime.patching import Function, Place, attributes_of, quiet, suspended
+from probe_runtime.patching import Function, Place, attributes_of, original_of, quiet, suspended
 from torch import nn
 
 from .wrappers import switch
@@ -27,6 +28,16 @@ _SUSPENDED = (
     # Wraps some of the above permanently, when torch.compile first runs.
     ("torch._dynamo.eval_frame.TorchPatcher", "patch"),
 )
+# Lightning tells how a logged value is reduced by the identity of a function that it has kept (`is torch.mean`), at
+# each log().
+_COMPARED = tuple(
+    (
+        f"{package}.trainer.connectors.logger_connector.result._Metadata",
+        f"is_{name}_reduction",
+    )
+    for package in ("lightning.pytorch", "pytorch_lightning")
+    for name in ("mean", "sum", "max", "min")
+)
 
 
 def guards() -> list[Place]:
@@ -38,6 +49,7 @@ def guards() -> list[Place]:
     return [
         *patching.guards(nn.Module),
         *attributes_of(_SUSPENDED, _suspended),
+        *attributes_of(_COMPARED, _compared),
         *attributes_of([("torch", "save")], quiet),
     ]
 
@@ -53,3 +65,14 @@ def _suspended(original: Function) -> Function:
         return call(*args, **{**kwargs, "_frames_up": kwargs.get("_frames_up", 0) + 2})
 
     return script
+
+
+def _compared(original: Any) -> Any:
+    def answer(metadata: Any) -> Any:
+        kept = metadata.reduce_fx
+        now = getattr(torch, getattr(kept, "__name__", ""), kept)
+        return original.fget(
+            SimpleNamespace(reduce_fx=now if original_of(now) is original_of(kept) else kept)
+        )
+
+    return property(answer)

@@ -1,0 +1,42 @@
+"""Dump the steps of the `Trainer` of Lightning, by whichever of its two names the script has imported it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from probe_torch.debugger import PrecisionDebugger
+
+try:
+    if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
+        from pytorch_lightning import Callback
+    else:
+        from lightning.pytorch import Callback
+except ImportError as e:
+    raise ImportError(
+        "probe_torch.callbacks.lightning needs Lightning: pip install lightning", name=e.name
+    ) from e
+
+
+class ProbeCallback(Callback):  # type: ignore[misc]
+    """Call start, stop and step of a debugger around the batches of each update, whatever they are accumulated from.
+
+    In manual optimization a step is a batch in which an optimizer has stepped. Validation is in no step.
+    """
+
+    def __init__(self, debugger: PrecisionDebugger) -> None:
+        self._debugger = debugger
+        self._updates: int | None = None  # before the step that is open; None where none is
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+        """Start collecting, unless an earlier batch of the same update has."""
+        if self._updates is None:
+            self._updates = trainer.global_step
+            self._debugger.start(pl_module)
+
+    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+        """Stop collecting and end the step, if there was an update."""
+        if trainer.global_step != self._updates:
+            self._updates = None
+            self._debugger.stop()
+            self._debugger.step()

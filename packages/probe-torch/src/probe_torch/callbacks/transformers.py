@@ -1,0 +1,41 @@
+"""Dump the steps of the `Trainer` of transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from probe_torch.debugger import PrecisionDebugger
+
+try:
+    from transformers import TrainerCallback
+except ImportError as e:
+    raise ImportError(
+        "probe_torch.callbacks.transformers needs transformers: pip install transformers", name=e.name
+    ) from e
+
+
+class ProbeCallback(TrainerCallback):  # type: ignore[misc]
+    """Call start, stop and step of a debugger around each update, with all the batches that it is accumulated from.
+
+    Steps have the numbers of the trainer's `global_step`, also where it goes on from a checkpoint. Evaluation, logging
+    and saving are in none.
+    """
+
+    def __init__(self, debugger: PrecisionDebugger) -> None:
+        self._debugger = debugger
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count from where the trainer does."""
+        self._debugger.set_init_step(state.global_step)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start collecting."""
+        self._debugger.start(kwargs["model"])
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop collecting: the update is made."""
+        self._debugger.stop()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """End the step."""
+        self._debugger.step()

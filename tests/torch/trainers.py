@@ -1,0 +1,269 @@
+"""Trainings whose loop is a library's: `python trainers.py TRAINING [hand FOLDER [STEPS]]`; with "hand" as in loops.py.
+
+Prints what the trainer logged, the weights' digest, and a random number drawn afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import warnings
+from typing import Any
+
+import loops
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+os.environ.update(HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
+warnings.simplefilter("ignore")
+
+
+class Sentences(Dataset[Any]):
+    def __init__(self, n: int) -> None:
+        self.ids = torch.randint(0, 64, (n, 12), generator=torch.Generator().manual_seed(1))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, i: int) -> Any:
+        return {"input_ids": self.ids[i], "labels": self.ids[i]}
+
+
+def say(what: Any) -> None:
+    """Print a line in one go: two processes write to one pipe."""
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
+
+
+def batches(size: int) -> DataLoader[Any]:
+    g = torch.Generator().manual_seed(1)
+    return DataLoader(
+        TensorDataset(torch.randn(32, 8, generator=g), torch.randint(0, 4, (32,), generator=g)), size
+    )
+
+
+def transformers(h: Any, callback: Any = None, **more: Any) -> nn.Module:
+    """Train with four batches to an update, evaluation, and checkpoints."""
+    from transformers import (
+        GPT2Config,
+        GPT2LMHeadModel,
+        PrinterCallback,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
+
+    class ByHand(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            h.set_init_step(state.global_step)
+
+        def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            h.stop()
+            h.step()
+            Training.begun = False
+
+    class Training(Trainer):
+        begun = False
+
+        def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+            if model.training and not Training.begun:  # the batch is prepared before
+                h.start(model)
+                Training.begun = True
+            return super().compute_loss(model, *args, **kwargs)
+
+    sizes = GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=2, n_head=2)
+    model = GPT2LMHeadModel(sizes)
+    settings = TrainingArguments(
+        "checkpoints",
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=4,
+        max_steps=4,
+        eval_strategy="steps",
+        eval_steps=2,
+        save_steps=2,
+        logging_steps=1,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = Training(
+        model,
+        settings,
+        train_dataset=Sentences(48),
+        eval_dataset=Sentences(8),
+        callbacks=[callback or ByHand()],
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train(**more)
+    for line in trainer.state.log_history:
+        say({key: value for key, value in line.items() if "runtime" not in key and "second" not in key})
+    return model
+
+
+def transformers_callback(h: Any) -> nn.Module:
+    """Train with Probe's callback instead."""
+    from probe_torch.callbacks.transformers import ProbeCallback
+
+    return transformers(loops.Nothing(), callback=ProbeCallback(h))
+
+
+def resumed(h: Any) -> nn.Module:
+    return transformers(h, resume_from_checkpoint="checkpoints/checkpoint-2")
+
+
+def lightning(h: Any, *, turns: bool = False, callback: Any = None, **more: Any) -> nn.Module:
+    """Train with two batches to an update, or, with turns, two optimizers in manual optimization; and validation."""
+    import lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.judge = loops.Net(), nn.Linear(4, 1)
+            self.automatic_optimization = not turns
+
+        def training_step(self, batch: Any, i: int) -> Any:
+            x, y = batch
+            if not turns:
+                loss = F.cross_entropy(self.net(x), y)
+                self.log("trained", loss, on_step=False, on_epoch=True)
+                return loss
+            making, judging = self.optimizers()
+            for optimizer, made, sign in (
+                (judging, self.net(x).detach(), 1),
+                (making, self.net(x), -1),
+            ):
+                optimizer.zero_grad()
+                self.manual_backward(F.softplus(sign * self.judge(made)).mean())
+                optimizer.step()
+            return None
+
+        def validation_step(self, batch: Any, i: int) -> None:
+            self.log("validated", F.cross_entropy(self.net(batch[0]), batch[1]))
+
+        def configure_optimizers(self) -> Any:
+            if turns:
+                return [
+                    torch.optim.Adam(self.net.parameters(), 1e-2),
+                    torch.optim.Adam(self.judge.parameters()),
+                ]
+            return torch.optim.Adam(self.net.parameters(), 1e-2)
+
+    class ByHand(lightning.Callback):
+        def __init__(self) -> None:
+            self.begun, self.updates = False, 0
+
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, i: int) -> None:
+            if not self.begun:
+                h.start(module)
+            self.begun = True
+
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, i: int) -> None:
+            if trainer.global_step > self.updates:
+                h.stop()
+                h.step()
+                self.begun, self.updates = False, trainer.global_step
+
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        max_epochs=2,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        val_check_interval=2,
+        callbacks=[callback or ByHand()],
+        **({} if turns else {"accumulate_grad_batches": 2}),
+        **more,
+    )
+    module = Module()
+    trainer.fit(module, batches(8), batches(16))
+    say({name: float(value) for name, value in trainer.callback_metrics.items()})
+    return module
+
+
+def lightning_callback(h: Any, turns: bool = False) -> nn.Module:
+    """Train with Probe's callback instead."""
+    from probe_torch.callbacks.lightning import ProbeCallback
+
+    return lightning(loops.Nothing(), turns=turns, callback=ProbeCallback(h))
+
+
+def lightning_callback_turns(h: Any) -> nn.Module:
+    return lightning_callback(h, turns=True)
+
+
+def lightning_turns(h: Any) -> nn.Module:
+    return lightning(h, turns=True)
+
+
+def lightning_ddp(h: Any) -> nn.Module:
+    """Start the second process itself."""
+    return lightning(h, devices=2, strategy="ddp_find_unused_parameters_true")
+
+
+def accelerate(h: Any) -> nn.Module:
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    net = loops.Net()
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
+    net, optimizer, data = accelerator.prepare(net, optimizer, batches(4))
+    begun = False
+    for x, y in data:
+        if not begun:
+            h.start(net)
+            begun = True
+        with accelerator.accumulate(net):
+            accelerator.backward(F.cross_entropy(net(x), y))
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        if accelerator.sync_gradients:
+            h.stop()
+            h.step()
+            begun = False
+    return net
+
+
+def torchrun(h: Any) -> nn.Module:
+    """Train in DistributedDataParallel, in each of the processes that a launcher started."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    net = nn.parallel.DistributedDataParallel(loops.Net())
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
+    torch.manual_seed(dist.get_rank())
+    for _ in range(3):
+        x, y = loops.batch()
+        h.start(net.module)
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+        h.stop()
+        h.step()
+        optimizer.zero_grad()
+    dist.barrier()
+    dist.destroy_process_group()
+    return net
+
+
+def main(training: str, folder: str | None = None, steps: str = "[1, 2]") -> None:
+    """Run a training, with ``steps`` dumped by hand to ``folder``, or nothing at all."""
+    hand: Any = loops.Nothing()
+    if folder is not None:
+        from probe_torch import PrecisionDebugger
+
+        hand = PrecisionDebugger(dump_path=folder, **{**loops.DUMPED, "step": json.loads(steps)})
+    torch.manual_seed(0)
+    trained = globals()[training](hand)
+    weights = b"".join(p.detach().numpy().tobytes() for p in trained.parameters())
+    say(f"{hashlib.md5(weights).hexdigest()} {torch.rand(1).item()}")
+    hand.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *sys.argv[3:])
