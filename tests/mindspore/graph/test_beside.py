@@ -377,6 +377,38 @@ def test_what_prints_prints_once(tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert len(dump.data) == 5 and dump.unseen == {}
 
 
+@pytest.mark.parametrize("op", ["AllReduce", "Send", "GetNext", "PyExecute"])
+def test_what_sends_or_takes_from_a_queue_is_not_in_a_copy(
+    op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the activation were such an operator, in the run's graph and in that with taps."""
+    plans = []
+    real = copied_graph.replay_plan
+
+    def acting(raw: bytes) -> bytes:
+        model = ModelProto.FromString(raw)
+        for node in model.graph.node:
+            if op_of(node) == "Tanh":
+                node.op_type = op
+        return bytes(model.SerializeToString())
+
+    def planned(run: bytes, tapped: Callable[[], bytes], wanted: Any) -> Any:
+        plans.append(real(acting(run), lambda: acting(tapped()), wanted))
+        return plans[-1]
+
+    monkeypatch.setattr(copied_graph, "replay_plan", planned)
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = build(Plain)
+    without = run(net)
+    with dumped(tmp_path, net) as dump:
+        assert run(net) == without
+    (plan,) = plans
+    assert op not in {op_of(node) for node in MindIr(plan.model).nodes.values()} and not plan.whole
+    assert dump.array(dump.data["Cell.a.Dense.forward.0"]["output"][0]).shape == (4, 3)
+    sent = dump.data["Cell.act.Tanh.forward.0"]["output"][0]
+    assert "data_name" not in sent
+
+
 class Saving(Plain):
     folder = ""
 
