@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from attrs import define, field
 from mindspore import nn
-from probe_runtime.auto import Containment
+from probe_runtime.auto import Containment, Scene
 
 from probe_mindspore.hooks import autograd
 from probe_mindspore.module_kind import CELLS
@@ -18,58 +17,29 @@ from .reach import OPTIMIZERS, Reach
 
 
 @define(eq=False)
-class MindSporeScene:
+class MindSporeScene(Scene):
     """The optimizers of this process, and the models that they train.
 
-    A model is the topmost Cell, by containment, that holds a parameter of an optimizer; or, with ``named``, one of
-    these classes. MindSpore's own Cells for a step (TrainOneStepCell, WithLossCell) and Cells that hold an optimizer
-    are no models: they are looked through.
+    MindSpore's own Cells for a step (TrainOneStepCell, WithLossCell) and Cells that hold an optimizer are no models:
+    they are looked through.
     """
 
-    named: tuple[str, ...] = ()
-    _made: list[weakref.ref[Any]] = field(factory=list)
-    _tops: list[weakref.ref[Any]] = field(factory=list)
-    _roots: dict[int, tuple[weakref.ref[Any], weakref.ref[Any] | None]] = field(factory=dict)
+    kinds = OPTIMIZERS
     _inside: dict[int, tuple[weakref.ref[Any], Reach]] = field(factory=dict)
-    _is_known: bool = False
-
-    def __attrs_post_init__(self) -> None:
-        for one in gc.get_objects():
-            if issubclass(type(one), OPTIMIZERS):
-                self.add(one)
 
     def add(self, optimizer: Any) -> None:
-        """Take an optimizer that has just been made."""
-        if all(ref() is not optimizer for ref in self._made):
-            self._made.append(weakref.ref(optimizer))
-            self._is_known = False
-            self._inside.clear()
+        super().add(optimizer)
+        self._inside.clear()
 
-    def optimizers(self) -> list[Any]:
-        """Return those that are alive and train something."""
-        self._made = [ref for ref in self._made if ref() is not None]
-        return [one for one in (ref() for ref in self._made) if one is not None and _parameters(one)]
+    def parameters_of(self, optimizer: Any) -> Iterable[Any]:
+        return getattr(optimizer, "parameters", None) or ()
 
-    def models(self) -> list[Any]:
-        if not self._is_known:
-            self._look(_held())
-        return [top for top in (ref() for ref in self._tops) if top is not None]
+    def held(self) -> Containment:
+        return Containment(nn.Cell, "_cells", "_params", _counts)
 
-    def _look(self, held: Containment) -> None:
-        parameters = [p for one in self.optimizers() for p in _parameters(one)]
-        tops = held.of_classes(self.named) if self.named else held.models_of(parameters)
-        if not self._is_known:
-            self._roots.clear()
-        self._tops, self._is_known = [weakref.ref(top) for top in tops], True
-
-    def root_of(self, module: Any) -> Any:
-        ref, root = self._roots.get(id(module), (None, None))
-        if ref is not None and ref() is module and self._is_known:
-            return None if root is None else root()
-        self._look(_held())
-        found = next((top for top in self.models() if _holds(top, module) or _holds(module, top)), None)
-        self._roots[id(module)] = weakref.ref(module), None if found is None else weakref.ref(found)
-        return found
+    def belongs(self, module: Any, top: Any) -> bool:
+        """Return whether the Cell is in the model, or only wraps it."""
+        return _holds(top, module) or _holds(module, top)
 
     def is_training(self, module: Any, root: Any) -> bool:
         """Return whether gradients are recorded (only where they are asked for), or set_train() was called."""
@@ -98,14 +68,6 @@ class MindSporeScene:
             reach = Reach.of(called, *given)
             self._inside[id(called)] = weakref.ref(called), reach
         return reach
-
-
-def _parameters(optimizer: Any) -> tuple[Any, ...]:
-    return tuple(getattr(optimizer, "parameters", None) or ())
-
-
-def _held() -> Containment:
-    return Containment(nn.Cell, "_cells", "_params", _counts)
 
 
 def _counts(cell: Any) -> bool:

@@ -1,34 +1,107 @@
-"""Describe what finding steps needs of a framework."""
+"""Describe what finding steps needs of a framework, and find the models that optimizers train."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+import gc
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+
+from attrs import define, field
+
+from .containment import Containment
 
 
-class Scene(Protocol):
-    """What trains in this process, as the framework's package sees it."""
+@define(eq=False)
+class Scene(ABC):
+    """What trains in this process, as the framework's package sees it: the optimizers, and the models that they train.
+
+    A model is the topmost module, by containment, that holds a parameter of an optimizer; or, with ``named``, one of
+    these classes. It is looked for again once there is another optimizer, and when an unknown module is called.
+
+    kinds: the framework's classes of optimizers.
+    """
+
+    kinds: ClassVar[tuple[type, ...]]
+    named: tuple[str, ...] = ()
+    _made: list[weakref.ref[Any]] = field(factory=list)
+    _tops: list[weakref.ref[Any]] = field(factory=list)
+    _roots: dict[int, tuple[weakref.ref[Any], weakref.ref[Any] | None]] = field(factory=dict)
+    _is_known: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        for one in gc.get_objects():
+            if issubclass(type(one), self.kinds):
+                self.add(one)
+
+    def add(self, optimizer: Any) -> None:
+        """Take an optimizer that has just been made."""
+        if all(ref() is not optimizer for ref in self._made):
+            self._made.append(weakref.ref(optimizer))
+            self._is_known = False
 
     def optimizers(self) -> Sequence[Any]:
-        """Return the optimizers that are alive, in the order in which they were made."""
+        """Return the optimizers that are alive and train something, in the order in which they were made."""
+        self._made = [ref for ref in self._made if ref() is not None]
+        live = [one for one in (ref() for ref in self._made) if one is not None]
+        return [one for one in live if any(True for _ in self.parameters_of(one))]
 
     def models(self) -> Sequence[Any]:
         """Return the models that they train, in that order, without what only wraps them."""
+        if not self._is_known:
+            self._look(self.held())
+        return self._live_tops()
 
     def root_of(self, module: Any) -> Any:
         """Return the trained model that an outermost call belongs to; None for a loss, a metric, a frozen network."""
+        ref, root = self._roots.get(id(module), (None, None))
+        if ref is not None and ref() is module and self._is_known:
+            return None if root is None else root()
+        held = self.held()
+        self._look(held)
+        found = next((top for top in self._live_tops() if self.belongs(module, top)), None)
+        self._roots[id(module)] = weakref.ref(module), None if found is None else weakref.ref(found)
+        return found
 
+    def _live_tops(self) -> list[Any]:
+        return [top for top in (ref() for ref in self._tops) if top is not None]
+
+    def _look(self, held: Containment) -> None:
+        parameters = [p for one in self.optimizers() for p in self.parameters_of(one)]
+        tops = held.of_classes(self.named) if self.named else held.models_of(parameters)
+        if not self._is_known:
+            self._roots.clear()
+        self._tops, self._is_known = [weakref.ref(top) for top in tops], True
+
+    @abstractmethod
+    def parameters_of(self, optimizer: Any) -> Iterable[Any]:
+        """Return what an optimizer trains."""
+
+    @abstractmethod
+    def held(self) -> Containment:
+        """Return which module holds which now."""
+
+    @abstractmethod
+    def belongs(self, module: Any, top: Any) -> bool:
+        """Return whether an outermost call of a module is a call of this model."""
+
+    @abstractmethod
     def is_training(self, module: Any, root: Any) -> bool:
         """Return whether a module that is called is in training mode, or its model is."""
 
+    @abstractmethod
     def takes_gradients(self) -> bool:
         """Return whether what is computed now can have gradients."""
 
+    @abstractmethod
     def in_backward(self) -> bool:
         """Return whether this thread is inside a backward pass: a checkpoint's recomputation looks like a forward."""
 
+    @abstractmethod
     def after_backward(self, work: Callable[[], None]) -> None:
         """Do something once the backward pass is over that this thread is in."""
 
+    @abstractmethod
     def steps_taken(self) -> int:
         """Return how many steps the optimizers have taken by their own count; 0 where they do not count."""
