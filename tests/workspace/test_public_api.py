@@ -98,8 +98,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.write": {
         "check_writable", "clear", "Claim", "Count", "Coverage", "discard", "Documents", "documents_bytes", "explain",
-        "FORMAT_VERSION", "in_use", "RankWriter", "reason", "recover", "recover_rank", "Recovery", "remains", "slot_of",
-        "Summary", "Tally", "write_documents",
+        "FORMAT_VERSION", "in_use", "NoRoom", "RankWriter", "reason", "recover", "recover_rank", "Recovery", "remains",
+        "slot_of", "Summary", "Tally", "write_documents",
     },
     "probe_runtime.collect": {
         "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "faults_reported", "Gradients",
@@ -131,6 +131,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "class_or_instance", "kernel_package",
         "perturbed", "preflight", "seed_process", "set_variable",
     },
+    "probe_runtime.watch": {"Allowance", "Budget", "Ring"},
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {
         "TYPES", "Conversion", "ConvertOutcome", "bin_files", "convert_all",

@@ -10,7 +10,7 @@ from probe_format.on_demand import on_demand
 from .claim import Claim, in_use
 from .clear import clear, discard
 from .coverage import Coverage, Tally
-from .disk import check_writable, explain, reason, remains
+from .disk import NoRoom, check_writable, explain, reason, remains
 from .documents import FORMAT_VERSION, Documents, documents_bytes, write_documents
 from .rank_writer import RankWriter
 from .summary import Summary, slot_of
@@ -29,6 +29,7 @@ __all__ = [
     "Count",
     "Coverage",
     "Documents",
+    "NoRoom",
     "RankWriter",
     "Recovery",
     "Summary",

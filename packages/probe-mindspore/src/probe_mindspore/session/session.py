@@ -66,8 +66,11 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
         return _kernels(config, model)
     _preflight(config, _refused(config))
     opened = partial(_opened, tool, module_kind)
-    framework = Framework("probe_mindspore", current_rank, opened, _WANTS_MODEL, models, graph_mode)
-    return Session(config, model, framework)
+    return Session(
+        config,
+        model,
+        Framework("probe_mindspore", current_rank, world_size, opened, _WANTS_MODEL, models, graph_mode),
+    )
 
 
 def _opened(tool: str, module_kind: ModuleKind, config: Config) -> Opened:

@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import define, evolve
 from probe_runtime.session import RunningStep, TokenGate
+from probe_runtime.watch import Allowance
 
 Report = dict[str, Any]
 
@@ -26,6 +27,11 @@ class TwoModes:
     def directories(self) -> tuple[Path, ...]:
         """Return the rank folders of both parts."""
         return (*self.pynative.directories, *self.graph.directories)
+
+    def limit(self, allowance: Allowance) -> None:
+        """Write no more than this in both parts together."""
+        self.pynative.limit(allowance)
+        self.graph.limit(allowance)
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         """Collect from now on. Raises UsageError when ``model`` is not a model."""

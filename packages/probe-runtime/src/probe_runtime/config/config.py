@@ -183,6 +183,18 @@ class Config:
         kept_steps,
         ours=True,
     )
+    max_bytes: int | None = key(
+        None,
+        "whole number above 0: bytes that the processes of the run may have in `dump_path` together; see below",
+        positive,
+        ours=True,
+    )
+    min_free_bytes: int | None = key(
+        None,
+        "whole number above 0: bytes that stay free on the file system of `dump_path`; see below",
+        positive,
+        ours=True,
+    )
     models: tuple[str, ...] = key(
         (),
         "names of classes: the models, where `probe run` is not to take what optimizers train",

@@ -21,7 +21,7 @@ from probe_runtime.config.source import Source
 from probe_runtime.notice import log, notice
 from probe_runtime.patching.patches import Patches
 from probe_runtime.select.filters import RankFilter, StepFilter
-from probe_runtime.watch import Ring
+from probe_runtime.watch import Allowance, Budget, Ring
 
 from .framework import Framework, Opened
 from .last_model import LastModel
@@ -63,11 +63,12 @@ class Session:
     _last_model: LastModel = field(factory=LastModel)
     _claim: Claim = field(init=False)
     _is_ready: bool = False
-    _ring: Ring | None = field(init=False)
+    _budget: Budget = field(init=False)
+    _allowance: Allowance | None = None
     _opened: Opened = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._ring = None
+        self._budget = Budget(self.config.dump_path, self._processes)
         self._claim = Claim(self.config.dump_path)
         self._take(self.config, self.framework.opened(self.config))
         _live.add(self)
@@ -280,17 +281,24 @@ class Session:
     def _take(self, config: Config, opened: Opened) -> None:
         self.config, self._opened = config, opened
         self._steps, self._ranks = StepFilter(config), RankFilter(config)
+        budget = self._budget
+        budget.max_bytes, budget.min_free_bytes = config.max_bytes, config.min_free_bytes
+        budget.wants_files = config.task == "tensor" or bool(config.tensor_list)
         if config.keep is None:
-            self._ring = None
-        elif self._ring is None:
-            self._ring = Ring(config.keep.last)
+            budget.ring = None
+        elif budget.ring is None:
+            budget.ring = Ring(config.keep.last)
         else:
-            self._ring.last = config.keep.last
+            budget.ring.last = config.keep.last
 
     def _begin(self, model: Any) -> RunningStep | None:
         rank = self._rank()
         base, open_step = self._opened.target_for(self.config.dump_path, model)
         try:
+            self._allowance = self._budget.begin()
+            if self._allowance is None:
+                self._skip_step = self.step_number
+                return None
             directory = self._claim.take(base, self.step_number, rank)
             if directory.name.startswith("proc"):
                 self._warn_once(
@@ -300,7 +308,9 @@ class Session:
             if self.config.overwrite:
                 clear(directory)
             if self.config.overwrite or not holds_data(directory):
-                return open_step(directory, {"rank": rank, "step": self.step_number, **self.about})
+                run = open_step(directory, {"rank": rank, "step": self.step_number, **self.about})
+                run.limit(self._allowance)
+                return run
             notice(
                 f"Probe: {directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
                 "dump_path, or set overwrite=True."
@@ -312,8 +322,9 @@ class Session:
         return None
 
     def _ended(self, run: RunningStep) -> None:
-        if self._ring is not None:
-            self._ring.ended(run.directories)
+        allowance, self._allowance = self._allowance, None
+        if allowance is not None:
+            self._budget.ended(allowance, run.directories)
 
     def _check_model(self, model: Any, tokens: Any) -> None:
         if (
@@ -333,6 +344,11 @@ class Session:
 
     def _wanted(self) -> bool:
         return self._steps(self.step_number) and self._ranks(self._rank()) and self._skip_step is None
+
+    def _processes(self) -> int:
+        """Return how many processes of the run dump."""
+        size = self.framework.world_size() or 1
+        return sum(rank in self.config.rank for rank in range(size)) if self.config.rank else size
 
     def _rank(self) -> int | None:
         return self.framework.rank() if self._rank_id is None else self._rank_id

@@ -49,8 +49,17 @@ class Ring:
         if step and step not in self._steps:
             self._steps.append(step)
         while len(self._steps) > self.last:
-            for each in self._steps.popleft():
-                self._remove(each)
+            self._remove_first()
+
+    def shrink(self) -> Path | None:
+        """Remove the first step before its time, and return its folder; None where there is none."""
+        return self._remove_first() if self._steps and os.getpid() == self._pid else None
+
+    def _remove_first(self) -> Path:
+        step = self._steps.popleft()
+        for each in step:
+            self._remove(each)
+        return step[0].directory
 
     def _remove(self, written: _Written) -> None:
         try:

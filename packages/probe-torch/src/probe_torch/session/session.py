@@ -38,7 +38,8 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
         notice(f"Probe: {text}")
     if config.level == "debug":  # probe-save does it; no function is replaced and no model is needed
         return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
-    framework = Framework("probe_torch", current_rank, partial(_opened, tool), _WANTS_MODEL, models_in)
+    opened = partial(_opened, tool)
+    framework = Framework("probe_torch", current_rank, world_size, opened, _WANTS_MODEL, models_in)
     return Session(config, model, framework)
 
 
