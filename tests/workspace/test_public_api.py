@@ -127,7 +127,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.planning": {"CountedFiles", "DumpPlan", "loss_in", "outcome", "typical_numbers", "wanted"},
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {
-        "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move",
+        "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move", "Opened",
         "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "class_or_instance", "kernel_package",
         "perturbed", "preflight", "seed_process", "set_variable",
     },
