@@ -41,7 +41,7 @@ PACKAGE_NAMES: dict[str, set[str]] = {
 # is private to its package (test_boundary.py). A room has ``__all__``; a module offers what it defines without an
 # underscore.
 MODULE_NAMES: dict[str, set[str]] = {
-    "probe_format.cli": {"add_rank", "add_step", "exit_code", "refuse_unknown", "whole_number"},
+    "probe_format.cli": {"Command", "add_dump", "add_part", "run_one_of", "shown", "whole_number"},
     "probe_format.errors": {
         "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "TooLargeError", "UsageError",
     },

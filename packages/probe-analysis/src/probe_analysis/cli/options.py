@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import Any
 
-from probe_format.cli import add_rank, add_step, whole_number
+from probe_format.cli import whole_number
 
 from probe_analysis.align.mapping import load_mapping
 from probe_analysis.compare.tolerance import Tolerance
@@ -17,15 +17,6 @@ from .table import FORMATS
 COMPARISON = ("noise", "map", "tolerance", "statistics_only")
 
 Options = argparse.ArgumentParser | argparse._ArgumentGroup
-
-
-def add_dump(parser: Options, name: str = "dir") -> None:
-    parser.add_argument(name, help="a dump_path, a step folder, a rank folder, or a dump.json")
-
-
-def add_part(parser: argparse.ArgumentParser) -> None:
-    add_step(parser)
-    add_rank(parser)
 
 
 def part(arguments: argparse.Namespace) -> dict[str, Any]:
