@@ -84,6 +84,9 @@ MODULE_NAMES: dict[str, set[str]] = {
         "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "tensors", "Value", "walk",
         "why_lost", "writes_into",
     },
+    "probe_format.statistics": {
+        "BROKEN", "COUNTS", "KEYS", "NOT_FINITE", "NUMBERS", "Statistic", "TABLE", "WHOLE",
+    },
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {
         "CHUNK", "NO_STATS", "PT_DTYPES", "Stats", "array_at", "array_object", "blocks", "byte_count", "checksum_of",

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.errors import FormatError, ProbeError
+from probe_format.statistics import COUNTS, WHOLE
 
 from probe_analysis.calls.run import Run
 
 from .count import Count
 
 #: The groups of curves; the cells of a tensor have them in small letters.
-_GROUPS = ("Norm", "Max", "Min", "Mean", "nan_count", "posinf_count", "neginf_count", "zero_count")
+_GROUPS = (*WHOLE, *COUNTS)
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # the first double that rounds to infinity
 
 

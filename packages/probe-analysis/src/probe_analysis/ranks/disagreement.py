@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Literal
 
 from attrs import frozen
+from probe_format.statistics import WHOLE
 
 from probe_analysis.calls.call import AtCall, Call
 from probe_analysis.compare.distance import distance
 
-_NUMBERS = ("Max", "Min", "Mean", "Norm")
 #: Ranks by what they hold: the largest group first, of equal ones that with the lowest rank.
 Parting = tuple[tuple[int, ...], ...]
 
@@ -20,7 +20,7 @@ def mark(tensor: Mapping[str, Any]) -> Hashable:
     shape = str(tensor["shape"])
     if isinstance(tensor.get("md5"), str):
         return shape, tensor["dtype"], tensor["md5"]
-    numbers = tuple(tensor.get(key) for key in _NUMBERS)
+    numbers = tuple(tensor.get(key) for key in WHOLE)
     if numbers[0] is None and numbers[3] is None:
         return None
     return shape, tensor["dtype"], *numbers

@@ -8,6 +8,7 @@ from typing import Literal
 from attrs import define, field
 
 from probe_format import jsonio
+from probe_format.statistics import WHOLE
 
 from .places import Places, Reference
 from .value_paths import Room
@@ -17,7 +18,7 @@ HOLE = b"\x1a"
 
 _NO_NUMBERS = b',"unsupported":"statistics: the process ended before this was written"'
 _UNFILLED = {
-    b"n": b',"Max":null,"Min":null,"Mean":null,"Norm":null' + _NO_NUMBERS,
+    b"n": b"".join(b',"%b":null' % key.encode() for key in WHOLE) + _NO_NUMBERS,
     b"c": _NO_NUMBERS,
     b"f": b',"lost":"tensor file: the process ended before this was written"',
 }
