@@ -18,7 +18,7 @@ from probe_format.statistics import WHOLE
 
 from . import events
 from .events import Event
-from .holes import hole
+from .pages import hole
 
 MAGIC_1 = b"PROBEJ1\n"
 
