@@ -11,8 +11,7 @@ from attrs import define, field, frozen
 from probe_format.names import with_direction
 from probe_format.schema import Side
 
-from probe_analysis.calls.call import GRADIENTS, Call
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import GRADIENTS, Call, Run
 
 from .mapping import Mapping
 from .sequence import aligned

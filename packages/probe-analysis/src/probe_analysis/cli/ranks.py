@@ -13,8 +13,7 @@ from probe_format.terminal import say
 from probe_analysis.ranks.disagreement import WHY, Disagreement, ranks_text
 from probe_analysis.ranks.ranks import Ranks, ranks
 
-from .options import add_number, add_table
-from .table import print_rows, write_table
+from .options import add_number, add_table, print_rows, write_table
 
 _MOST = 1_000_000  #: ranks in a group; more is taken for a typing error
 _CODES = {"agree": 0, "disagree": 1, "nothing compared": 2}

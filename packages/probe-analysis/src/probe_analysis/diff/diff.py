@@ -19,9 +19,8 @@ from probe_analysis.frame import Framed, frame_of
 
 from .call_diff import CallDiff, Comparison, Look
 from .likeness import left_out, recorded_otherwise, unlike, what_is_in
-from .missing import alone_before, missing_call
 from .owner import idle_calls, with_owner
-from .verdict import State, Verdict, verdict_of
+from .verdict import State, Verdict, alone_before, missing_call, verdict_of
 
 _OTHER_FORM = (
     "the gradients that functions pass on are not compared: "

@@ -14,7 +14,7 @@ from probe_format.schema import Side, only_views, writes_into
 from probe_format.statistics import KEYS
 
 from probe_analysis.align.alignment import Pair
-from probe_analysis.calls.call import GRADIENTS
+from probe_analysis.calls.run import GRADIENTS
 
 from .call_diff import CallDiff, Cause
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from probe_format.schema import Value
 
 from probe_analysis.align.sequence import aligned
-from probe_analysis.calls.call import Call
+from probe_analysis.calls.run import Call
 
 from .compact_run import CompactRun
 from .rows import Missing, Row

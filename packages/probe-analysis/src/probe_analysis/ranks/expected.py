@@ -10,7 +10,7 @@ from attrs import frozen
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 from probe_format.schema import Parts, Value
 
-from probe_analysis.calls.call import Call
+from probe_analysis.calls.run import Call
 from probe_analysis.compare.tolerance import Tolerance
 
 from .collectives import collective

@@ -14,8 +14,7 @@ from probe_analysis.frame import Framed, frame_of
 
 from .compact_run import CompactRun, Shared
 from .disagreement import Disagreement, ranks_text
-from .history import History
-from .replicas import Replicas, replicas_of, weights_of
+from .replicas import History, Replicas, replicas_of, weights_of
 from .rows import Stop
 from .step import compare_step
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 from probe_analysis.align.alignment import align
-from probe_analysis.calls.call import AtCall, Call
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import AtCall, Call, Run
 
 from .disagreement import ranks_text
 

@@ -12,7 +12,7 @@ from probe_analysis.diff.call_diff import CallDiff
 from probe_analysis.diff.diff import RunDiff
 from probe_analysis.diff.verdict import Verdict
 
-from .columns import Numbering, numbers, whole
+from .page import Numbering, numbers, whole
 from .record_columns import SIDES
 from .run_columns import RunColumns
 

@@ -15,7 +15,7 @@ from probe_analysis.compare.distance import as_float
 from probe_analysis.compare.tolerance import dtype_name
 from probe_analysis.nonfinite.first import broken
 
-from .columns import Numbering, numbers, whole
+from .page import Numbering, numbers, whole
 
 #: What only a tensor's file has; tensors that differ in nothing else are described alike.
 _FILE = {"data_name", "data_crc32"}

@@ -14,8 +14,7 @@ from probe_format.errors import DamagedError, FormatError
 from probe_format.schema import Parts
 
 from probe_analysis.align.mapping import Mapping
-from probe_analysis.calls.call import Call
-from probe_analysis.calls.run import Progress, Run, Source, runs_of
+from probe_analysis.calls.run import Call, Progress, Run, Source, runs_of
 from probe_analysis.compare.tolerance import Tolerance
 from probe_analysis.diff.diff import Diff, diff_runs
 from probe_analysis.nonfinite.first import NonFinite, non_finite_in
