@@ -1,7 +1,5 @@
 """Build and parse the names of records, nodes and tensor files, so that each round-trips (spec/names.md)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Literal

@@ -1,7 +1,5 @@
 """Align the calls of two runs: module with module, and inside of each the calls in their order."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, abc
 from collections.abc import Callable, Hashable, Iterator, Sequence

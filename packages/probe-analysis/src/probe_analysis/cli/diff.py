@@ -1,7 +1,5 @@
 """Run ``probe diff A B``: say in a sentence which call first makes two runs differ, then show the rest."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from typing import Any

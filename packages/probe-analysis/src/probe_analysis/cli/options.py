@@ -1,7 +1,5 @@
 """Define the options that several commands of this package have, and write the rows that they choose."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

@@ -1,7 +1,5 @@
 """Run ``probe ranks DIR``: say in a sentence where ranks that should agree do not, then show the rest."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Run ``probe trend DIR``: say which layer's gradients, weights or activations changed most, then show the others."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -1,7 +1,5 @@
 """Measure how far two calls are apart: two tensors by what their records say about them, and the other arguments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

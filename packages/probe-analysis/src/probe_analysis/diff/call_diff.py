@@ -1,7 +1,5 @@
 """Compare one call of a run with the same call of another: what went in, and what came out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property

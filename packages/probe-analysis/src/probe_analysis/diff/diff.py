@@ -1,7 +1,5 @@
 """Compare two dumps: every step and rank that both have, call by call."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

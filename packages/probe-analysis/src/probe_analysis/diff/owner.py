@@ -4,8 +4,6 @@ A parameter is looked for by its name in the model, and an input at the outermos
 written over before anything is computed with it makes no difference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from attrs import evolve

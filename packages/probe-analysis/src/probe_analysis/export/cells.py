@@ -1,7 +1,5 @@
 """Turn what stands in a record into the cells of a table, and keep what no cell can hold."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

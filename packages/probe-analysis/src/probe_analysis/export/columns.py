@@ -1,7 +1,5 @@
 """Name the columns of the exported tables (spec/export.md says what each holds)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -4,8 +4,6 @@ The records are framed by tensorboard's own writer, whose messages the real Tens
 smaller to install, imports torch wherever it finds it, and passes each number through a queue between processes.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping

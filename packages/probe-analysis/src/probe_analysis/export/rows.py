@@ -1,7 +1,5 @@
 """Make the rows of the tables out of the calls of a run, one record at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Follow the collective calls of each process group: who makes which, and where each rank's result is."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Divide ranks by what they hold, and say in words where those that should agree do not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal

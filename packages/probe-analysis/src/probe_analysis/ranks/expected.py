@@ -1,7 +1,5 @@
 """Say which tensors of a call ranks should agree on, and why: by what it does, and by where a DTensor is placed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any

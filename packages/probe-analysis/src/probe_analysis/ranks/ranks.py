@@ -1,7 +1,5 @@
 """Compare the ranks of a dump where they should agree, and name the first place where they do not."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any

@@ -1,7 +1,5 @@
 """Find out which ranks are replicas: those that hold the same weights, and keep what the steps show of them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence

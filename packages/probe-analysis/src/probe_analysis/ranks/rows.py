@@ -1,7 +1,5 @@
 """Put the calls of the ranks of one step beside one another, and find the rank that stopped first."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from attrs import frozen

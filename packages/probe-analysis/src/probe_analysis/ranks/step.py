@@ -1,7 +1,5 @@
 """Compare the ranks of one step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 

@@ -1,7 +1,5 @@
 """Write how two runs differ as columns: which call belongs to which, and the numbers of those that differ."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Keep what is known about each tensor once, however many calls took or returned it, in either dump."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

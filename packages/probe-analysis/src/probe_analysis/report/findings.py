@@ -1,7 +1,5 @@
 """Write the findings, which come first on the page: the verdict on two dumps, the first value that is not finite."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ multiple of eight bytes. Where the document has a column, the JSON has ``{"colum
 counts from the end of the JSON text. assets/columns.js reads it.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

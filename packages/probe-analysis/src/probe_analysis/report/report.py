@@ -1,7 +1,5 @@
 """Make a page of a dump, or of two."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

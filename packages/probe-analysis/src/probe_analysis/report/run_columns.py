@@ -1,7 +1,5 @@
 """Write one run for the page: its calls as columns, and from its report.json what it holds and what was not seen."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Say in sentences where a step stops being finite (the command ``probe show --bad``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from probe_format.errors import FormatError

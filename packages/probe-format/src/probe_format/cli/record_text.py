@@ -1,7 +1,5 @@
 """Select records of a dump, and format one as text: its name, the line that called it, its tensors and other values."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Make the events of a journal (spec/journal.md): one function for each kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 

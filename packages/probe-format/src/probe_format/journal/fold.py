@@ -9,8 +9,6 @@ if an `over` came since, of which that many had come before. A tuple is a gradie
 first, None where it is not here, and the later ones.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice

@@ -4,8 +4,6 @@ There, a backward record's form came with the ``exit`` of its call, ``$`` and ``
 come, and values were part of the event's JSON (spec/journal.md, "Version 1").
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

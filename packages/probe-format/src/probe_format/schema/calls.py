@@ -4,8 +4,6 @@ construct.json: which call ran inside which module (spec/construct.md); stack.js
 made (spec/stack.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Say what in a tensor, or in an argument, is not finite (spec/statistics.md, What is not finite)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

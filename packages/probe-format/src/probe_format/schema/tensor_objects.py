@@ -7,8 +7,6 @@ has a ``dtype`` and a ``shape`` is a tensor or a numpy array.
 The walk keeps its own stack instead of recursing: a damaged file may nest deeper than Python can.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any

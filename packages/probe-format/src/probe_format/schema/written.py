@@ -1,7 +1,5 @@
 """Say which calls do not read the numbers that they get: memory that nothing was written to yet may hold anything."""
 
-from __future__ import annotations
-
 from probe_format.names import ApiName, parsed
 
 
