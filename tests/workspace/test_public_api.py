@@ -65,8 +65,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.names": {
         "ApiName", "CLIP_GRAD", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "OPTIMIZER",
-        "ParamsGradName", "as_optimizer_gets", "debug_record", "first_forward", "gradient_record", "is_name",
-        "parse_debug_name", "parse_name", "safe_file_name", "tensor_file_name", "with_direction",
+        "ParamsGradName", "as_optimizer_gets", "debug_record", "first_forward", "gradient_record",
+        "parse_debug_name", "parse_name", "parsed", "safe_file_name", "tensor_file_name", "with_direction",
     },
     "probe_format.on_demand": {"on_demand"},
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "RUNNER", "is_own"},
@@ -83,6 +83,9 @@ MODULE_NAMES: dict[str, set[str]] = {
         "is_tensor", "kinds_asked_for", "kinds_of", "non_finite", "only_views", "others",
         "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "tensors", "Value", "walk",
         "why_lost", "writes_into",
+    },
+    "probe_format.statistics": {
+        "BROKEN", "COUNTS", "KEYS", "NOT_FINITE", "NUMBERS", "Statistic", "TABLE", "WHOLE",
     },
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from probe_format.schema.construct import check_construct
+from probe_format.schema.calls import check_construct, check_stack
 from probe_format.schema.dump import check_debug, check_dump
 from probe_format.schema.report import check_report
-from probe_format.schema.stack import check_stack
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 NAMES = ("dump", "debug", "stack", "construct", "report")

@@ -1,7 +1,5 @@
 """Run ``probe diff A B``: say in a sentence which call first makes two runs differ, then show the rest."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +12,7 @@ from probe_analysis.diff.call_diff import CallDiff
 from probe_analysis.diff.diff import Diff, diff
 from probe_analysis.whole_file import write_whole
 
-from .options import add_comparison, add_table, comparison, part
-from .table import print_rows, table, write_table
+from .options import add_comparison, add_table, comparison, part, print_rows, table, write_table
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,5 @@
 """Run ``probe export DIR -o FOLDER``: write a dump as tables for SQL, or as curves for TensorBoard."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Run ``probe nan DIR``: say which call makes the first value that is not finite, and what is close to it."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Run ``probe ranks DIR``: say in a sentence where ranks that should agree do not, then show the rest."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +11,7 @@ from probe_format.terminal import say
 from probe_analysis.ranks.disagreement import WHY, Disagreement, ranks_text
 from probe_analysis.ranks.ranks import Ranks, ranks
 
-from .options import add_number, add_table
-from .table import print_rows, write_table
+from .options import add_number, add_table, print_rows, write_table
 
 _MOST = 1_000_000  #: ranks in a group; more is taken for a typing error
 _CODES = {"agree": 0, "disagree": 1, "nothing compared": 2}

@@ -1,7 +1,5 @@
 """Run ``probe report DIR [DIR2] -o report.html``: write one page that shows a dump, or two and how they differ."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

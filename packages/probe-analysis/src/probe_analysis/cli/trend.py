@@ -1,7 +1,5 @@
 """Run ``probe trend DIR``: say which layer's gradients, weights or activations changed most, then show the others."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys
@@ -17,8 +15,7 @@ from probe_analysis.trend.series import Series, magnitude
 from probe_analysis.trend.sources import QUANTITIES, STATISTICS
 from probe_analysis.trend.trend import Trend, trend
 
-from .options import add_table, part
-from .table import print_rows, table, write_table
+from .options import add_table, part, print_rows, table, write_table
 
 _TABLES = {".csv": "csv", ".json": "json", ".md": "markdown", ".txt": "table"}
 

@@ -13,11 +13,11 @@ from probe_format.read import Loss
 from probe_format.schema import Parts, parts_of
 from probe_format.values import plain
 
-from probe_analysis.calls.call import Call
+from probe_analysis.calls.run import Call
 from probe_analysis.nonfinite.watch import Watch
 
-from .columns import Numbering
 from .facts import Facts
+from .page import Numbering
 
 SIDES = ("in", "parameter", "out")
 #: How many arguments of one call that are no tensors are in the page.

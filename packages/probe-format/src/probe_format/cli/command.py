@@ -1,7 +1,5 @@
 """Declare a command of ``probe``: its options, its help, how it runs and how it ends, the same for every package."""
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

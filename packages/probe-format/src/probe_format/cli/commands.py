@@ -1,7 +1,5 @@
 """Show, verify and recover dumps: what the commands of this package do, and what they print."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Run the command ``probe``: show, verify and recover dumps, without a framework."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

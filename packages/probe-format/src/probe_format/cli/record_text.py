@@ -1,7 +1,5 @@
 """Select records of a dump, and format one as text: its name, the line that called it, its tensors and other values."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator
@@ -11,7 +9,7 @@ from attrs import frozen
 
 from probe_format.excerpts import brief, cut, text
 from probe_format.jsonio import dumps
-from probe_format.names import ModuleName, ParamsGradName, is_name, parse_name
+from probe_format.names import ModuleName, ParamsGradName, parsed
 from probe_format.own_code import FRAMEWORKS, OWN_MODULES
 from probe_format.read.record import Record
 from probe_format.read.tensor import Tensor
@@ -48,8 +46,7 @@ class View:
 
     def takes_name(self, name: str) -> bool:
         """Return whether the name alone allows the record to be shown."""
-        parsed = parse_name(name) if is_name(name) else None
-        level = "L0" if isinstance(parsed, ModuleName | ParamsGradName) else "L1"
+        level = "L0" if isinstance(parsed(name), ModuleName | ParamsGradName) else "L1"
         return self.filter in name and self.level in (None, level)
 
 

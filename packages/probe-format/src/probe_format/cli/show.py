@@ -1,7 +1,5 @@
 """Format a dump as text: its records as a tree by module, with shapes and norms (the command ``probe show``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from probe_format.excerpts import brief, text

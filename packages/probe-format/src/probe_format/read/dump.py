@@ -19,10 +19,16 @@ from probe_format import jsonio, layout
 from probe_format.errors import DamagedError, FormatError, UsageError
 from probe_format.excerpts import brief
 from probe_format.plain_files import in_memory, read_file, read_plain, refuse_link
-from probe_format.schema.construct import Construct, check_construct, parse_construct
+from probe_format.schema.calls import (
+    Construct,
+    Stack,
+    check_construct,
+    check_stack,
+    parse_construct,
+    parse_stack,
+)  # fmt: skip
 from probe_format.schema.dump import Document, parse_dump
 from probe_format.schema.report import Report, check_report, parse_report
-from probe_format.schema.stack import Stack, check_stack, parse_stack
 
 from . import find
 from .lost import Lost, lost_in

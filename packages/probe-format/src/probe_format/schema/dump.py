@@ -1,7 +1,5 @@
 """Check and parse dump.json and debug.json, which hold the records (spec/dump.md, spec/debug.md)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping
