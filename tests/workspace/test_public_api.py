@@ -112,7 +112,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_runtime.auto": {"AutoSteps", "Containment", "Scene", "named_by_job", "search"},
     "probe_runtime.config": {
-        "Config", "ConfigFile", "StepRule", "compact", "earlier_dump", "load", "parse_init_step", "resolve",
+        "Check", "Checked", "Config", "ConfigEntry", "ConfigFile", "Findings", "StepRule", "choice", "compact",
+        "declared_keys", "earlier_dump", "flag", "key", "load", "parse_init_step", "resolve",
     },
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
