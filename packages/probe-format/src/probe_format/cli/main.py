@@ -113,6 +113,7 @@ class _Version(argparse.Action):
 
 def _show_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
+    command.add_argument("--label", metavar="TEXT", help="only records of calls with this label")
     command.add_argument("--level", choices=("L0", "L1"), help="only modules (L0) or only API calls (L1)")
     command.add_argument("--depth", type=_positive, metavar="N", help="at most N levels of nesting")
     for flag, what in _FLAGS.items():
