@@ -101,7 +101,7 @@ class Writer:
             **{key: whole(column) for key, column in zip(_COLUMNS, columns, strict=True)},
             **{key: whole(np.asarray(column)[places]) for key, column in tensors},
         }
-        document["coverage"] = coverage_of(run)
+        document["coverage"] = _coverage_of(run)
         document["begin"] = whole([*columns[-1], len(order)])
         return RunColumns(run, number, nodes, {node.name: i for i, node in enumerate(nodes)}, document)
 
@@ -119,7 +119,7 @@ _FACTS = ("framework", "level", "task", "tool", "format_version", "checksum")
 _FAULTS = "Failures of Probe's own"
 
 
-def coverage_of(run: Run) -> dict[str, Any]:
+def _coverage_of(run: Run) -> dict[str, Any]:
     """Return what the page says about how a run was recorded; all of it texts.
 
     sentence: the most important thing first.
