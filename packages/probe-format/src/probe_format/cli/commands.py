@@ -1,7 +1,5 @@
 """Show, verify and recover dumps: what the commands of this package do, and what they print."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 from collections.abc import Callable, Iterator
@@ -11,10 +9,11 @@ from attrs import fields
 from probe_format.errors import FormatError
 from probe_format.read.dump import Rank, open
 from probe_format.read.verify import STATES, verify_rank
-from probe_format.terminal import ProgressLine, say, tell
+from probe_format.terminal import say, tell
 from probe_format.write.recovery import recover_rank
 
 from .bad import story
+from .command import shown
 from .record_text import View
 from .show import heading, summary, tree
 
@@ -63,20 +62,13 @@ def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    line = ProgressLine(terminal=0.2, elsewhere=10.0)
-
-    def progress(rank: Rank, done: int, total: int) -> None:
-        text = f"probe verify: {rank.label}: {done} of {total} tensor files"
-        line.show(text, now=line.live and done == total > 1000)
-        if done == total:
-            line.end()
-
     worst = 0
-    for rank in _chosen(arguments):
-        verdict = verify_rank(rank, progress)
-        worst = max(worst, STATES.index(verdict.state))
-        say(f"{verdict.state:<9} {verdict.path}")
-        say(*(f"    {problem}" for problem in verdict.problems), *(f"    ({note})" for note in verdict.notes))
+    with shown("verify", "tensor files") as progress:
+        for rank in _chosen(arguments):
+            verdict = verify_rank(rank, lambda rank, done, total: progress(rank.label, done, total))
+            worst = max(worst, STATES.index(verdict.state))
+            say(f"{verdict.state:<9} {verdict.path}")
+            say(*(f"    {each}" for each in verdict.problems), *(f"    ({note})" for note in verdict.notes))
     return {"torn": 3, "damaged": 4}.get(STATES[worst], 0)
 
 

@@ -1,7 +1,5 @@
 """Find the folders of the ranks in a dump (spec/layout.md)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import attrs
 
 from .keep import Keep, kept_steps
-from .keys import IDLE_SECTIONS, Key, key
+from .keys import IDLE_SECTIONS, Key, declared_keys, key
 from .number_ranges import Numbers
 from .step_rule import first_number, step_rule
 from .value_checks import (
@@ -225,7 +225,7 @@ class Config:
     """Sentences for the user: keys without effect, settings that hinder each other."""
 
 
-_DECLARED: dict[str, Key] = {a.name: a.metadata["key"] for a in attrs.fields(Config) if "key" in a.metadata}
+_DECLARED = declared_keys(Config)
 
 KEYS: Mapping[str, Key] = {name: declared for name, declared in _DECLARED.items() if not declared.kernel_only}
 """The keys at every level."""

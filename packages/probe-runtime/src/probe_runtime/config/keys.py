@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -31,9 +32,14 @@ class Key:
     kernel_only: bool = False
 
 
-def key(default: Any, says: str, check: Check, **more: Any) -> Any:
-    """Return a field of `Config` that is a key. more: other fields of `Key`."""
-    return attrs.field(default=default, metadata={"key": Key(says, check, **more)})
+def key(default: Any, says: str, check: Check, *, converter: Any = None, **more: Any) -> Any:
+    """Return a field of a class of settings that is a key. more: other fields of `Key`."""
+    return attrs.field(default=default, converter=converter, metadata={"key": Key(says, check, **more)})
+
+
+def declared_keys(settings: type) -> Mapping[str, Key]:
+    """Return the keys that a class of settings declares, by name."""
+    return {field.name: field.metadata["key"] for field in attrs.fields(settings) if "key" in field.metadata}
 
 
 IDLE_SECTIONS: dict[str, str] = {

@@ -11,8 +11,10 @@ from typing import Any, ClassVar, Self
 
 from probe_format.errors import UsageError
 
+from probe_runtime.collect.work_label import WorkLabel
 from probe_runtime.config.config import Config
 from probe_runtime.config.source import Source
+from probe_runtime.notice import notice
 
 from .any_session import AnySession
 from .current import class_or_instance, reusable
@@ -105,6 +107,18 @@ class Debugger:
         finally:
             self._session.stop()
             self._session.step()
+
+    @class_or_instance
+    def label(self, text: str | None) -> WorkLabel:
+        """Give the calls of this thread, or of this task of asyncio, a label from here on, as of one of many requests.
+
+        Each record has it, and the header lists them. As a context manager it holds until the end of the block.
+
+        text: the label, None for none.
+        """
+        if (level := self._session.config.level) in ("debug", "L2"):
+            notice(f"Probe: label() has no effect at level {level}: it is for the calls of L0, L1 and mix.")
+        return WorkLabel(text)
 
     @class_or_instance
     def forward_backward_dump_end(self) -> None:
