@@ -19,6 +19,7 @@ from probe_runtime.session import (
     KernelSession,
     SavingSession,
     Session,
+    TargetFor,
     kernel_package,
     preflight,
 )
@@ -26,6 +27,7 @@ from probe_save import Saver
 
 from probe_mindspore.graph.taps import graph_mode
 from probe_mindspore.hooks.modules import models_in
+from probe_mindspore.hooks.scalers import watched_scalers
 from probe_mindspore.module_kind import CELLS, ModuleKind, detect
 from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.patches import Patches
@@ -65,11 +67,25 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
         return _kernels(config, model)
     asked = ((_NO_COMPILED, config.compiled == "eager"), (_NO_OPTIMIZER_GRAD, config.optimizer_grad))
     _preflight(config, [problem for problem, is_asked in asked if is_asked])
+    with_config = partial(_steps, tool, module_kind)
+    patches, target_for = with_config(config)
+    framework = Framework(
+        "probe_mindspore",
+        current_rank,
+        target_for,
+        _WANTS_MODEL,
+        models,
+        graph_mode,
+        with_config,
+        watched_scalers,
+    )
+    return Session(config, model, framework, patches)
+
+
+def _steps(tool: str, module_kind: ModuleKind, config: Config) -> tuple[Patches, TargetFor]:
     target = Target()
     patches = Patches(listed(config, module_kind), target)
-    steps = StepOpener(config, tool, module_kind, patches, target)
-    framework = Framework("probe_mindspore", current_rank, steps.target_for, _WANTS_MODEL, models, graph_mode)
-    return Session(config, model, framework, patches)
+    return patches, StepOpener(config, tool, module_kind, patches, target).target_for
 
 
 def _preflight(config: Config, found: Sequence[Problem]) -> None:

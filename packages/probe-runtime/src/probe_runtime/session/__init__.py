@@ -6,7 +6,7 @@ from .any_session import AnySession
 from .current import class_or_instance
 from .debugger import Debugger
 from .delegated_levels import KernelSession, SavingSession, kernel_package
-from .framework import Framework
+from .framework import Framework, TargetFor
 from .perturb import Move, perturbed
 from .preflight import preflight
 from .seed import Seeded, seed_process, set_variable
@@ -26,6 +26,7 @@ __all__ = [
     "SavingSession",
     "Seeded",
     "Session",
+    "TargetFor",
     "TokenGate",
     "class_or_instance",
     "kernel_package",

@@ -6,7 +6,7 @@ import contextlib
 import os
 import traceback
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import define, field
@@ -23,6 +23,7 @@ from probe_runtime.watch import Ring
 
 from .framework import Framework
 from .last_model import LastModel
+from .session_watch import SessionWatch
 from .step import RunningStep
 from .token_gate import TokenGate
 
@@ -59,11 +60,14 @@ class Session:
     _skip_step: int | None = None
     _last_model: LastModel = field(factory=LastModel)
     _claim: Claim = field(init=False)
-    _is_ready: bool = False
+    _ready: Any = None
+    _ended_early: RunningStep | None = None
     _ring: Ring | None = field(init=False)
+    _watch: SessionWatch | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._ring = None if self.config.keep is None else Ring(self.config.keep.last)
+        self._watch = SessionWatch.of(self.config, self._ring, self.framework)
         self._claim = Claim(self.config.dump_path)
         self._steps = StepFilter(self.config)
         self._ranks = RankFilter(self.config)
@@ -97,7 +101,7 @@ class Session:
         self._rank_id = parse_rank_id(rank_id, self._rank_id)
         if given is not None:
             self._last_model.note(given)
-        if not self._steps(self.step_number) or self._skip_step == self.step_number:
+        if not self._takes(self.step_number):
             return
         if not self._ranks(self._rank()):
             return
@@ -127,22 +131,23 @@ class Session:
         """
         numbers = range(self.step_number, self.step_number + ahead + 1)
         wanted = (
-            self.config.level != "L0"
+            (self.config.level != "L0" or self._watch is not None)
             and not self.closed
-            and any(self._steps(n) and self._skip_step != n for n in numbers)
+            and any(map(self._takes, numbers))
             and self._ranks(self._rank())
         )
-        if wanted and not self._is_ready:
-            self.patches.apply(*models)
-        elif self._is_ready and not wanted:
-            self.patches.undo()
-        self._is_ready = wanted
+        patches = self.patches if self._watch is None else self._watch.patches_at(numbers[0], self.patches)
+        if self._ready is not None and not (wanted and patches is self._ready):
+            self.unready()
+        if wanted and self._ready is None:
+            patches.apply(*models)
+            self._ready = patches
 
     def unready(self) -> None:
         """Undo `make_ready`."""
-        if self._is_ready:
-            self._is_ready = False
-            self.patches.undo()
+        if self._ready is not None:
+            ready, self._ready = self._ready, None
+            ready.undo()
 
     def stop(self) -> None:
         """Stop collecting and write the files. Gradients that arrive before step() are still recorded.
@@ -162,6 +167,7 @@ class Session:
     def step(self) -> None:
         """End the step: write its last files, and begin the next step. Raises as `stop` does."""
         run, self.run = self.run, None
+        report = None
         if run is not None:
             if run.running and not self.framework.unstopped():
                 self._warn_once("step() was called before stop(); collecting was stopped first.")
@@ -172,7 +178,7 @@ class Session:
                         f"step {self.step_number} is dumped: {report['records']} records in {run.directory}"
                     )
                     log(self.framework.package, said)
-            self._ended(run)
+        self._over(run, report)
         self._claim.rest()
         self.step_number += 1
         self._skip_step = None
@@ -185,6 +191,11 @@ class Session:
         """Return the value; warn once that only level "debug" saves single values."""
         self._warn_once(f"save() saves at level debug; at level {self.config.level} it has no effect.")
         return variable
+
+    def observe(self, name: str, value: Any) -> None:
+        """Take a value of the run, for the conditions under `when`."""
+        if self._watch is not None:
+            self._watch.triggers.observe(name, value)
 
     def set_init_step(self, step: Any) -> None:
         """Number the steps from ``step``, as when a run resumes from a checkpoint.
@@ -227,9 +238,12 @@ class Session:
         self.unready()
         run, self.run = self.run, None
         if run is not None:
+            report = None
             with self._guarded(run, "close()"):
-                run.end()
-            self._ended(run)
+                report = run.end()
+            self._over(run, report)
+        if self._watch is not None:
+            self._watch.close()
         self._claim.release()
         _live.discard(self)
 
@@ -249,13 +263,16 @@ class Session:
                 f"Probe: the dump of step {self.step_number} ended in {where}: "
                 f"{reason(e, self.config.dump_path, _brief_trace(e))} The run goes on; {remains(run.directory)}."
             )
-            self._ended(run)
+            self._ended_early = run
 
     # -- inside ---------------------------------------------------------------------------------------
 
     def _begin(self, model: Any) -> RunningStep | None:
-        rank = self._rank()
-        base, open_step = self.framework.target_for(self.config.dump_path, model)
+        rank, about, target_for = self._rank(), self.about, self.framework.target_for
+        if self._watch is not None and self._watch.raises(self.step_number):
+            target_for, cause = self._watch.opens(self.step_number, self.patches)
+            about = {**about, **cause}
+        base, open_step = target_for(self.config.dump_path, model)
         try:
             directory = self._claim.take(base, self.step_number, rank)
             if directory.name.startswith("proc"):
@@ -266,7 +283,10 @@ class Session:
             if self.config.overwrite:
                 clear(directory)
             if self.config.overwrite or not holds_data(directory):
-                return open_step(directory, {"rank": rank, "step": self.step_number, **self.about})
+                run = open_step(directory, {"rank": rank, "step": self.step_number, **about})
+                if self._watch is not None:
+                    run.watch(self._watch.triggers.moments)
+                return run
             notice(
                 f"Probe: {directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
                 "dump_path, or set overwrite=True."
@@ -277,9 +297,15 @@ class Session:
         self._claim.rest()
         return None
 
-    def _ended(self, run: RunningStep) -> None:
-        if self._ring is not None:
-            self._ring.ended(run.directories)
+    def _over(self, run: RunningStep | None, report: Mapping[str, Any] | None) -> None:
+        """Say which steps stay, now that one is over."""
+        run, self._ended_early = run or self._ended_early, None
+        if self._watch is not None:
+            self._watch.triggers.ended(
+                self.step_number, self._rank(), {} if run is None else run.looks, report
+            )
+        elif self._ring is not None and run is not None:
+            self._ring.ended(run.directories, self.step_number)
 
     def _check_model(self, model: Any, tokens: Any) -> None:
         if (
@@ -297,8 +323,13 @@ class Session:
     def _has_model(self) -> bool:
         return self.run is not None and bool(self.run.table.entries)
 
+    def _takes(self, number: int) -> bool:
+        """Return whether a step is to be dumped, as far as its number says."""
+        wanted = self._steps(number) or (self._watch is not None and self._watch.raises(number))
+        return wanted and self._skip_step != number
+
     def _wanted(self) -> bool:
-        return self._steps(self.step_number) and self._ranks(self._rank()) and self._skip_step is None
+        return self._takes(self.step_number) and self._ranks(self._rank()) and self._skip_step is None
 
     def _rank(self) -> int | None:
         return self.framework.rank() if self._rank_id is None else self._rank_id

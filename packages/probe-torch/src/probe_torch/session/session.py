@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from probe_runtime.collect import Target
 from probe_runtime.config import Config
 from probe_runtime.notice import notice
 from probe_runtime.patching import Apis
-from probe_runtime.session import AnySession, Framework, SavingSession, Session, preflight
+from probe_runtime.session import AnySession, Framework, SavingSession, Session, TargetFor, preflight
 from probe_save import Saver
 
 from probe_torch.hooks.modules import Model, models_in
+from probe_torch.hooks.scalers import watched_scalers
 from probe_torch.patching.apis import load_apis
 from probe_torch.patching.patches import Patches
 from probe_torch.ranks import current_rank, world_size
@@ -36,15 +39,24 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
         notice(f"Probe: {text}")
     if config.level == "debug":  # probe-save does it; no function is replaced and no model is needed
         return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
+    with_config = partial(_steps, tool)
+    patches, target_for = with_config(config)
+    framework = Framework(
+        "probe_torch",
+        current_rank,
+        target_for,
+        _WANTS_MODEL,
+        models_in,
+        with_config=with_config,
+        scalers=watched_scalers,
+    )
+    return Session(config, model, framework, patches)
+
+
+def _steps(tool: str, config: Config) -> tuple[Patches, TargetFor]:
     target = Target()
     patches = Patches(listed(config), target)
-    steps = StepOpener(config, tool, patches, target)
-    return Session(
-        config,
-        model,
-        Framework("probe_torch", current_rank, steps.target_for, _WANTS_MODEL, models_in),
-        patches,
-    )
+    return patches, StepOpener(config, tool, patches, target).target_for
 
 
 def listed(config: Config) -> Apis:
