@@ -1,4 +1,4 @@
-"""`when` and `then`: the steps around a bad one stay, those after it are dumped in more detail, and the run says why."""
+"""`when` and `then`: the steps around a bad one stay, those after it are dumped in detail, and the run says why."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ MORE = {"level": "mix", "task": "tensor"}
 
 
 def run(
-    framework: Framework, dump: Path, *inputs: float, net: Any = None, between: Any = lambda step: None, **keys: Any
+    framework: Framework,
+    dump: Path,
+    *inputs: float,
+    net: Any = None,
+    between: Any = lambda step: None,
+    **keys: Any,
 ) -> list[str]:
     """Dump a step for each input, and return what the run said.
 
@@ -86,7 +91,9 @@ def test_a_norm(framework: Framework, tmp_path: Path) -> None:
     (said,) = run(framework, tmp_path, 1, 1, 1000, 1, when=["norm(parameters_grad) > 100"])
     (told,) = report(tmp_path, 2)["triggers"]
     assert told["why"].startswith("the norm of 2 gradients is ")
-    assert told["why"] in said and "`probe nan` says of what is kept: Every value that was recorded in" in said
+    assert (
+        told["why"] in said and "`probe nan` says of what is kept: Every value that was recorded in" in said
+    )
     assert header(tmp_path, 3)["level"] == "mix"
 
 
@@ -191,7 +198,7 @@ def test_the_last_step_of_a_run(framework: Framework, tmp_path: Path) -> None:
 
 def test_a_registered_function_is_in_the_detailed_step(framework: Framework, tmp_path: Path) -> None:
     class Mine:
-        def double(x: Any) -> Any:  # noqa: N805
+        def double(x: Any) -> Any:
             return x + x
 
     debugger = framework.debugger(dump_path=tmp_path, level="L1", when=["non_finite"], then={"level": "mix"})
@@ -210,7 +217,7 @@ def test_a_registered_function_is_in_the_detailed_step(framework: Framework, tmp
 
 def test_off_costs_nothing(framework: Framework, tmp_path: Path) -> None:
     with framework.debugger(dump_path=tmp_path, level="L0") as debugger:
-        assert debugger.session._watch is None
+        assert debugger.session.watch is None
         debugger.observe("loss", object())
         debugger.start(framework.sequence(framework.layer()))
         assert not any(look.records for look in debugger.session.run.looks.values())
@@ -226,7 +233,11 @@ def test_a_spike(framework: Framework, tmp_path: Path) -> None:
     losses = [*[2.0, 1.9, 2.1] * 4, 9.9, 2.0, 2.0, INF, 2.0]
     net = framework.sequence(framework.linear(2, 2))
     debugger = framework.debugger(
-        dump_path=tmp_path, level="L0", keep={"last": 2}, when=["spike(loss) > 4.5"], then={**MORE, "times": 2}
+        dump_path=tmp_path,
+        level="L0",
+        keep={"last": 2},
+        when=["spike(loss) > 4.5"],
+        then={**MORE, "times": 2},
     )
     with debugger, pytest.warns(RuntimeWarning, match="meets"):
         for loss in losses:
@@ -304,7 +315,7 @@ def test_a_file_that_appears(framework: Framework, tmp_path: Path) -> None:
 
     dump = tmp_path / "dump"
     when = [{"file": str(there)}, f"file: {later}"]
-    (said,) = run(framework, dump, *[1] * 5, when=when, between=appear, then={**MORE, "times": 9})
+    run(framework, dump, *[1] * 5, when=when, between=appear, then={**MORE, "times": 9})
     assert report(dump, 2)["triggers"] == [
         {"when": f"file: {later}", "why": f"{later} appeared", "rank": None}
     ]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from contract_when import *  # noqa: F403
 from contract_keep import steps_of
+from contract_when import *  # noqa: F403
 from probe_torch import PrecisionDebugger
 from torch import nn
 
@@ -24,20 +24,20 @@ def test_an_overflow_that_a_scaler_skips_triggers_nothing(tmp_path: Path, overfl
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**34, enabled=overflows)
     scales = []
     when = ["non_finite", "norm(parameters_grad) > 1e30"]
-    with _said(None if overflows else "meets"):
-        with PrecisionDebugger(dump_path=tmp_path, level="mix", keep={"last": 2}, when=when) as debugger:
-            for _ in range(30):
-                debugger.start(net)
-                optimizer.zero_grad()
-                with torch.autocast("cpu", dtype=torch.float16):
-                    loss = net(torch.randn(3, 8)).square().mean()
-                (scaler.scale(loss) if overflows else loss * 2.0**34).backward()
-                if overflows:
-                    scaler.step(optimizer)
-                    scaler.update()
-                scales.append(scaler.get_scale())
-                debugger.stop()
-                debugger.step()
+    keys = {"dump_path": tmp_path, "level": "mix", "keep": {"last": 2}, "when": when}
+    with _said(None if overflows else "meets"), PrecisionDebugger(**keys) as debugger:
+        for _ in range(30):
+            debugger.start(net)
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = net(torch.randn(3, 8)).square().mean()
+            (scaler.scale(loss) if overflows else loss * 2.0**34).backward()
+            if overflows:
+                scaler.step(optimizer)
+                scaler.update()
+            scales.append(scaler.get_scale())
+            debugger.stop()
+            debugger.step()
     if overflows:
         assert scales[10] < 2.0**30 and scales[-1] == scales[-2], "it was skipped at first, and not at last"
         assert steps_of(tmp_path) == [28, 29]
@@ -47,9 +47,10 @@ def test_a_forward_that_is_not_finite_triggers_although_the_scaler_skips_the_upd
     net = nn.Linear(8, 1)
     optimizer = torch.optim.SGD(net.parameters(), 0.01)
     scaler = torch.amp.GradScaler("cpu")
-    with _said("makes the first value"), PrecisionDebugger(
-        dump_path=tmp_path, level="mix", when=["non_finite"]
-    ) as debugger:
+    with (
+        _said("makes the first value"),
+        PrecisionDebugger(dump_path=tmp_path, level="mix", when=["non_finite"]) as debugger,
+    ):
         debugger.start(net)
         scaler.scale(net(torch.ones(3, 8)).log().mean() * float("nan")).backward()
         scaler.step(optimizer)

@@ -73,8 +73,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.plain_files": {"in_memory", "is_file", "read_file", "read_plain", "refuse_link"},
     "probe_format.terminal": {"ProgressLine", "printable", "say", "tell"},
     "probe_format.read": {
-        "begins", "Dump", "journal_fold", "Loss", "Lost", "none_begins", "open", "Origin", "origins", "Progress", "Rank", "Record", "Records",
-        "State", "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor", "Verdict", "verify", "verify_rank",
+        "begins", "Dump", "journal_fold", "Loss", "Lost", "none_begins", "open", "Origin", "origins", "Progress", "Rank",
+        "Record", "Records", "State", "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor", "Verdict", "verify", "verify_rank",
     },
     "probe_format.safe_files": {
         "Descriptor", "FILE_MODE", "FOLDER_MODE", "Folder", "make_folder", "naming", "replace_file",
@@ -97,9 +97,9 @@ MODULE_NAMES: dict[str, set[str]] = {
         "ValueWalk", "first_met", "is_leaf", "json_key", "plain", "remembering", "unsupported",
     },
     "probe_format.write": {
-        "amend_report", "check_writable", "clear", "Claim", "Count", "Coverage", "discard", "Documents", "documents_bytes", "explain",
-        "FORMAT_VERSION", "in_use", "Look", "RankWriter", "reason", "recover", "recover_rank", "Recovery", "remains", "slot_of",
-        "Summary", "Tally", "write_documents",
+        "amend_report", "check_writable", "clear", "Claim", "Count", "Coverage", "discard", "Documents",
+        "documents_bytes", "explain", "FORMAT_VERSION", "in_use", "Look", "RankWriter", "reason", "recover", "recover_rank",
+        "Recovery", "remains", "slot_of", "Summary", "Tally", "write_documents",
     },
     "probe_runtime.collect": {
         "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "faults_reported", "Gradients",
@@ -109,7 +109,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_runtime.auto": {"AutoSteps", "Containment", "Scene", "named_by_job", "search"},
     "probe_runtime.config": {
-        "Condition", "Config", "ConfigFile", "StepRule", "Then", "compact", "earlier_dump", "load", "parse_init_step", "resolve",
+        "Condition", "Config", "ConfigFile", "StepRule", "Then", "compact", "earlier_dump", "load", "parse_init_step",
+        "resolve",
     },
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
@@ -128,8 +129,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {
         "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move",
-        "SavingSession", "RunningStep", "Seeded", "Session", "TargetFor", "TokenGate", "class_or_instance", "kernel_package",
-        "perturbed", "preflight", "seed_process", "set_variable",
+        "SavingSession", "RunningStep", "Seeded", "Session", "TargetFor", "TokenGate", "class_or_instance",
+        "kernel_package", "perturbed", "preflight", "seed_process", "set_variable",
     },
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {

@@ -63,11 +63,11 @@ class Session:
     _ready: Any = None
     _ended_early: RunningStep | None = None
     _ring: Ring | None = field(init=False)
-    _watch: SessionWatch | None = field(init=False)
+    watch: SessionWatch | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._ring = None if self.config.keep is None else Ring(self.config.keep.last)
-        self._watch = SessionWatch.of(self.config, self._ring, self.framework)
+        self.watch = SessionWatch.of(self.config, self._ring, self.framework)
         self._claim = Claim(self.config.dump_path)
         self._steps = StepFilter(self.config)
         self._ranks = RankFilter(self.config)
@@ -131,12 +131,12 @@ class Session:
         """
         numbers = range(self.step_number, self.step_number + ahead + 1)
         wanted = (
-            (self.config.level != "L0" or self._watch is not None)
+            (self.config.level != "L0" or self.watch is not None)
             and not self.closed
             and any(map(self._takes, numbers))
             and self._ranks(self._rank())
         )
-        patches = self.patches if self._watch is None else self._watch.patches_at(numbers[0], self.patches)
+        patches = self.patches if self.watch is None else self.watch.patches_at(numbers[0], self.patches)
         if self._ready is not None and not (wanted and patches is self._ready):
             self.unready()
         if wanted and self._ready is None:
@@ -194,8 +194,8 @@ class Session:
 
     def observe(self, name: str, value: Any) -> None:
         """Take a value of the run, for the conditions under `when`."""
-        if self._watch is not None:
-            self._watch.triggers.observe(name, value)
+        if self.watch is not None:
+            self.watch.triggers.observe(name, value)
 
     def set_init_step(self, step: Any) -> None:
         """Number the steps from ``step``, as when a run resumes from a checkpoint.
@@ -242,8 +242,8 @@ class Session:
             with self._guarded(run, "close()"):
                 report = run.end()
             self._over(run, report)
-        if self._watch is not None:
-            self._watch.close()
+        if self.watch is not None:
+            self.watch.close()
         self._claim.release()
         _live.discard(self)
 
@@ -269,8 +269,8 @@ class Session:
 
     def _begin(self, model: Any) -> RunningStep | None:
         rank, about, target_for = self._rank(), self.about, self.framework.target_for
-        if self._watch is not None and self._watch.raises(self.step_number):
-            target_for, cause = self._watch.opens(self.step_number, self.patches)
+        if self.watch is not None and self.watch.raises(self.step_number):
+            target_for, cause = self.watch.opens(self.step_number, self.patches)
             about = {**about, **cause}
         base, open_step = target_for(self.config.dump_path, model)
         try:
@@ -284,8 +284,8 @@ class Session:
                 clear(directory)
             if self.config.overwrite or not holds_data(directory):
                 run = open_step(directory, {"rank": rank, "step": self.step_number, **about})
-                if self._watch is not None:
-                    run.watch(self._watch.triggers.moments)
+                if self.watch is not None:
+                    run.watch(self.watch.triggers.moments)
                 return run
             notice(
                 f"Probe: {directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
@@ -300,8 +300,8 @@ class Session:
     def _over(self, run: RunningStep | None, report: Mapping[str, Any] | None) -> None:
         """Say which steps stay, now that one is over."""
         run, self._ended_early = run or self._ended_early, None
-        if self._watch is not None:
-            self._watch.triggers.ended(
+        if self.watch is not None:
+            self.watch.triggers.ended(
                 self.step_number, self._rank(), {} if run is None else run.looks, report
             )
         elif self._ring is not None and run is not None:
@@ -325,7 +325,7 @@ class Session:
 
     def _takes(self, number: int) -> bool:
         """Return whether a step is to be dumped, as far as its number says."""
-        wanted = self._steps(number) or (self._watch is not None and self._watch.raises(number))
+        wanted = self._steps(number) or (self.watch is not None and self.watch.raises(number))
         return wanted and self._skip_step != number
 
     def _wanted(self) -> bool:
