@@ -46,7 +46,9 @@ def main(request: str) -> None:
     faulthandler.dump_traceback_later(900, exit=True)  # a run that hangs says where
     ms.set_context(runtime_num_threads=1)
     communication.init()
-    train(json.loads(request), communication.get_rank(), communication.get_group_size(), PrecisionDebugger, made)
+    train(
+        json.loads(request), communication.get_rank(), communication.get_group_size(), PrecisionDebugger, made
+    )
 
 
 if __name__ == "__main__":

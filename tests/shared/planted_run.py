@@ -1,7 +1,7 @@
 """Steps of training in several processes, one of which gets a bad number in one of them (see contract_planted.py).
 
-The programs beside the tests of each framework call `train`. They take a JSON object: `out`, a folder; `seeds`; `steps`,
-how many each run has; `kind`, `nan` or `spike`; `last`, how many steps are kept.
+The programs beside the tests of each framework call `train`. They take a JSON object: `out`, a folder; `seeds`;
+`steps`, how many each run has; `kind`, `nan` or `spike`; `last`, how many steps are kept.
 """
 
 from __future__ import annotations

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from contract_keep import steps_of
+from contract_planted import *  # noqa: F403
 from contract_when import *  # noqa: F403
 from probe_torch import PrecisionDebugger
 from torch import nn
@@ -64,6 +70,21 @@ def test_a_scaler_is_as_before_afterwards(tmp_path: Path) -> None:
     with PrecisionDebugger(dump_path=tmp_path, level="L0", when=["non_finite"]):
         assert torch.amp.GradScaler.step is not step
     assert torch.amp.GradScaler.step is step
+
+
+@pytest.fixture
+def planted() -> Any:
+    def run(request: dict[str, Any]) -> None:
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        program = str(Path(__file__).parent / "planted.py")
+        path = os.pathsep.join(p for p in sys.path if p)
+        env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [*command, program, json.dumps(request)], capture_output=True, text=True, env=env
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+
+    return run
 
 
 @contextmanager

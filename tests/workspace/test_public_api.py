@@ -73,8 +73,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.plain_files": {"in_memory", "is_file", "read_file", "read_plain", "refuse_link"},
     "probe_format.terminal": {"ProgressLine", "printable", "say", "tell"},
     "probe_format.read": {
-        "begins", "Dump", "journal_fold", "Loss", "Lost", "none_begins", "open", "Origin", "origins", "Progress", "Rank",
-        "Record", "Records", "State", "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor", "Verdict", "verify", "verify_rank",
+        "begins", "Dump", "journal_fold", "Loss", "Lost", "none_begins", "open", "Origin", "origins", "Progress",
+        "Rank", "Record", "Records", "State", "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor", "Verdict", "verify", "verify_rank",
     },
     "probe_format.safe_files": {
         "Descriptor", "FILE_MODE", "FOLDER_MODE", "Folder", "make_folder", "naming", "replace_file",

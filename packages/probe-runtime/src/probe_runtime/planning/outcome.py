@@ -99,8 +99,8 @@ def _after_triggers(config: Config) -> Iterator[str]:
         most = then.steps * then.times
         how = f"level {then.level or config.level}, task {then.task or config.task}"
         yield (
-            f"then: up to {most} step{'s' * (most > 1)} more, at {how}, stay after triggers. They are not in these sizes; "
-            "plan them with that level and task."
+            f"then: up to {most} step{'s' * (most > 1)} more, at {how}, stay after triggers. They are not in these "
+            "sizes; plan them with that level and task."
         )
 
 

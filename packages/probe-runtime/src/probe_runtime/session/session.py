@@ -131,7 +131,7 @@ class Session:
         """
         numbers = range(self.step_number, self.step_number + ahead + 1)
         wanted = (
-            (self.config.level != "L0" or self.watch is not None)
+            self._level(numbers[0]) != "L0"
             and not self.closed
             and any(map(self._takes, numbers))
             and self._ranks(self._rank())
@@ -322,6 +322,10 @@ class Session:
 
     def _has_model(self) -> bool:
         return self.run is not None and bool(self.run.table.entries)
+
+    def _level(self, number: int) -> str:
+        raised = self.watch is not None and self.watch.raises(number)
+        return self.watch.triggers.config.level if self.watch is not None and raised else self.config.level
 
     def _takes(self, number: int) -> bool:
         """Return whether a step is to be dumped, as far as its number says."""
