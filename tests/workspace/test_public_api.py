@@ -74,7 +74,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.terminal": {"ProgressLine", "printable", "say", "tell"},
     "probe_format.read": {
         "begins", "Dump", "journal_fold", "Loss", "Lost", "none_begins", "open", "Origin", "origins", "Progress",
-        "Rank", "Record", "Records", "State", "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor", "Verdict", "verify", "verify_rank",
+        "Rank", "Record", "Records", "State", "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor",
+        "Verdict", "verify", "verify_rank",
     },
     "probe_format.safe_files": {
         "Descriptor", "FILE_MODE", "FOLDER_MODE", "Folder", "make_folder", "naming", "replace_file",
@@ -98,8 +99,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.write": {
         "amend_report", "check_writable", "clear", "Claim", "Count", "Coverage", "discard", "Documents",
-        "documents_bytes", "explain", "FORMAT_VERSION", "in_use", "Look", "RankWriter", "reason", "recover", "recover_rank",
-        "Recovery", "remains", "slot_of", "Summary", "Tally", "write_documents",
+        "documents_bytes", "explain", "FORMAT_VERSION", "in_use", "Look", "RankWriter", "reason", "recover",
+        "recover_rank", "Recovery", "remains", "slot_of", "Summary", "Tally", "write_documents",
     },
     "probe_runtime.collect": {
         "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "faults_reported", "Gradients",

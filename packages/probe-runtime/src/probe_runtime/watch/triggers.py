@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import evolve
+from probe_format.errors import FormatError
 from probe_format.excerpts import error_text
 from probe_format.write import Look, amend_report
 
@@ -38,7 +40,7 @@ class Triggers:
         self._skips: list[Callable[[], bool]] = []
         self._recent: deque[StepSeen] = deque(maxlen=max(_REMEMBERED, config.keep.last if config.keep else 0))
         self._pid = os.getpid()
-        self._is_over = False
+        self._is_hindered = False
         self.observe = self._judges.observe
         then = {"level": self._then.level, "task": self._then.task}
         raised: dict[str, Any] = {key: value for key, value in then.items() if value is not None}
@@ -81,9 +83,9 @@ class Triggers:
         skips, self._skips = tuple(self._skips), []
         seen = StepSeen(number, rank, self._judges.values(), report, looks, skips)
         if looks:
-            self._recent.append(seen)
+            self._recent.append(evolve(seen, report=None))
         try:
-            told = [] if rank is None or self._is_over else self._news(rank)
+            told = [] if rank is None or self._is_hindered else self._news(rank)
             self._follow([each for each in told if each.step < number], number)
             if self._ring is not None and self.of(number) is None and number > self._last_kept:
                 self._ring.ended(looks, number)
@@ -150,11 +152,14 @@ class Triggers:
         for seen in self._recent:
             if seen.number == triggers[0].step:
                 for directory in seen.directories:
-                    amend_report(directory, "triggers", [each.told for each in triggers])
+                    with contextlib.suppress(
+                        OSError, FormatError
+                    ):  # it was broken off: the run says it anyhow
+                        amend_report(directory, "triggers", [each.told for each in triggers])
 
     def _fail(self, error: Exception) -> None:
-        if not self._is_over:
-            self._is_over = True
+        if not self._is_hindered:
+            self._is_hindered = True
             notice(f"Probe: when: {error_text(error)}. Conditions of other ranks may be missed from here on.")
 
 
