@@ -35,6 +35,7 @@ SAID = {
     "async_bytes": "1073741824 (1 GiB)", "models": "what optimizers train",
     "keep": "every step", "max_bytes": "no limit", "min_free_bytes": "no limit",
     "dump_enable": "not set: steps are dumped, and the file is read once",
+    "when": "none", "then": "they are dumped as the others; once",
 }  # fmt: skip
 
 

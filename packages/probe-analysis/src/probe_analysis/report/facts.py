@@ -7,11 +7,11 @@ from typing import Any
 from attrs import define, field
 from probe_format.excerpts import brief, cut
 from probe_format.jsonio import number
+from probe_format.schema import broken
 from probe_format.statistics import NOT_FINITE, WHOLE
 
 from probe_analysis.compare.distance import as_float
 from probe_analysis.compare.tolerance import dtype_name
-from probe_analysis.nonfinite.first import broken
 
 from .page import Numbering, numbers, whole
 

@@ -41,6 +41,7 @@ class Report:
     tensor_files: int = field(default=0, converter=int)
     norms: tuple[tuple[str, float], ...] = field(default=(), converter=_norms)
     first_non_finite: Mapping[str, Any] | None = None
+    triggers: tuple[Mapping[str, Any], ...] = field(default=(), converter=tuple)
     started: str | None = None
     ended: str | None = None
     document: Mapping[str, Any] = field(factory=dict, repr=False)
@@ -91,6 +92,10 @@ def _is_norm(entry: Any) -> bool:
     )
 
 
+def _is_trigger(entry: Any) -> bool:
+    return isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("when", "why"))
+
+
 _OBJECT = (lambda x: isinstance(x, dict), "is not a JSON object.")
 _OBJECTS = (
     lambda x: isinstance(x, list) and all(isinstance(item, dict) for item in x),
@@ -117,6 +122,10 @@ _FORMS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "journal": (
         lambda x: x is None or (isinstance(x, dict) and is_count(x.get("bytes"))),
         "is neither null nor an object with a count of bytes.",
+    ),
+    "triggers": (
+        lambda x: isinstance(x, list) and all(map(_is_trigger, x)),
+        "is not a list of objects with the texts when and why.",
     ),
     "norms": (
         lambda x: isinstance(x, list) and all(map(_is_norm, x)),

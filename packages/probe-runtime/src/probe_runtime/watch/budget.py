@@ -84,7 +84,8 @@ class Budget:
         step: the one that is open, or begins. Returns as `left`.
         """
         left, why = found = self.left(step.taken)
-        if left + sum(self._sizes.values()) < need:
+        folders = set() if self.ring is None else self.ring.folders
+        if left + sum(size for each, size in self._sizes.items() if folders.intersection(each)) < need:
             return found
         while left < need and self.ring is not None and (removed := self.ring.shrink()) is not None:
             step.notes[removed.parent.name] = f"removed before its time: {why}"
@@ -112,7 +113,7 @@ class Budget:
         return min(found)
 
     def ended(self, step: Allowance, directories: tuple[Path, ...]) -> None:
-        """Take a step that has ended, and give it to the ring. directories: its rank folders."""
+        """Take a step that has ended, before the ring does. directories: its rank folders."""
         size = step.files + sum(map(_size_without_tensors, directories))
         self.written += size
         self._numbers = max(self._numbers, step.numbers)
@@ -120,8 +121,6 @@ class Budget:
             self._files = step.files + step.refused
         if self.ring is not None and directories:
             self._sizes[directories] = size
-            self.ring.ended(directories)
-            self.settle()
 
     def settle(self) -> None:
         """Take note of the steps that a ring has removed."""
