@@ -18,33 +18,11 @@ from attrs import frozen
 from probe_format.errors import DamagedError, FormatError
 
 _MOST_BYTES = 1 << 16
-_OPCODES = frozenset(
-    [
-        "PROTO",
-        "GLOBAL",
-        "REDUCE",
-        "BINPERSID",
-        "MARK",
-        "TUPLE",
-        "EMPTY_TUPLE",
-        "TUPLE1",
-        "TUPLE2",
-        "TUPLE3",
-        "BINPUT",
-        "LONG_BINPUT",
-        "BINGET",
-        "LONG_BINGET",
-        "NEWTRUE",
-        "NEWFALSE",
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "LONG1",
-        "BINFLOAT",
-        "BINUNICODE",
-        "STOP",
-    ]
-)
+_OPCODES = {
+    "PROTO", "GLOBAL", "REDUCE", "BINPERSID", "MARK", "TUPLE", "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "BINPUT",
+    "LONG_BINPUT", "BINGET", "LONG_BINGET", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT",
+    "BINUNICODE", "STOP",
+}  # fmt: skip
 
 
 @frozen

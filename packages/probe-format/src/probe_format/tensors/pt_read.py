@@ -1,8 +1,8 @@
 """Read the form of the tensor in a ``.pt`` file and its bytes' checksum, without torch.
 
 ``torch.load`` checks no checksum and believes the sizes in the file. A file passes here when its zip holds nothing but
-what ``torch.save`` writes, none of it compressed, and every content has its CRC-32. Time and memory are bounded by
-the size of the file.
+what ``torch.save`` writes, member after member, none of it compressed, and every content has its CRC-32. Time and
+memory are bounded by the size of the file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VERSIONS = range(1, 11)
 _BEFORE_ZIP = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 #: A directory of a tensor has seven entries of some 70 bytes; one of a nested tensor a few more.
 _MOST_ENTRIES, _MOST_DIRECTORY = 64, 1 << 16
-_SIZES_LATER, _UTF8 = 0x8, 0x800
+_SIZES_LATER, _UTF8, _U32 = 0x8, 0x800, 0xFFFFFFFF
 _NAME = re.compile(
     r"data\.pkl|byteorder|version|\.format_version|\.storage_alignment|\.data/serialization_id|data/[0-9]{1,9}"
 )
@@ -82,29 +82,31 @@ def read_pt(path: Path | str) -> PtContent:
 
 
 def _content(file: BinaryIO, size: int, path: Path | str) -> PtContent:
-    entries = _end(file, size)
+    entries, here = _directory(file, size), 0
+    starts: dict[str, int] = {}
     with ZipFile(file) as archive:
         members = {_name(info): info for info in archive.infolist()}
-        if len(members) != entries or sum(info.file_size for info in members.values()) > size:
-            raise DamagedError("its directory lists another number of members than it has")
-        for info in members.values():
-            _check(archive, info)
+        for name, info in members.items():
+            starts[name], here = _place(file, info, here)
+            with archive.open(info) as content:
+                while content.read(1 << 20):  # at the end zipfile compares the CRC-32
+                    pass
+        if len(members) != entries or here != archive.start_dir:
+            raise DamagedError("there is more in it than its directory lists")
         tensors = _tensors(archive, members)
     storage = members[tensors[0].storage]
-    file.seek(storage.header_offset)
-    lengths = LOCAL.unpack(file.read(LOCAL.size))[-2:]
-    content = PtContent(tensors, None, storage.header_offset + LOCAL.size + sum(lengths))
+    found = PtContent(tensors, None, starts[tensors[0].storage])
     if len(tensors) > 1:
-        return content
+        return found
     if tensors[0].contiguous and tensors[0].count * tensors[0].width == storage.file_size:
-        return evolve(content, crc=storage.CRC)
+        return evolve(found, crc=storage.CRC)
     # A view is stored with the whole of its base, and the checksum is that of its elements alone.
-    elements = np.ascontiguousarray(content.elements(path))
-    return evolve(content, crc=crc32(elements.reshape(-1).view(np.uint8).data) if elements.size else 0)
+    elements = np.ascontiguousarray(found.elements(path))
+    return evolve(found, crc=crc32(elements.reshape(-1).view(np.uint8).data) if elements.size else 0)
 
 
-def _end(file: BinaryIO, size: int) -> int:
-    """Return how many entries the directory has, after checking that it lies where the end of the file says.
+def _directory(file: BinaryIO, size: int) -> int:
+    """Return how many entries the directory has, after checking that it is where the end of the file says.
 
     zipfile reads a directory of any size, and finds one elsewhere too.
     """
@@ -121,7 +123,7 @@ def _end(file: BinaryIO, size: int) -> int:
             narrow = (entries, length, start)
             wide = WIDE_END.unpack_from(raw)
             mark, rest, _, _, disk, first_disk, here, entries, length, start = wide
-            limits = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF)
+            limits = (0xFFFF, _U32, _U32)
             same = all(n in (w, most) for n, w, most in zip(narrow, wide[-3:], limits, strict=True))
             if mark != 0x06064B50 or rest != 44 or disk or first_disk or here != entries or not same:
                 raise DamagedError("the two ends of its directory differ")
@@ -135,7 +137,7 @@ def _end(file: BinaryIO, size: int) -> int:
         at += ENTRY.size + sum(ENTRY.unpack_from(directory, at)[10:13])  # name, extra field, comment
     if at != length:
         raise DamagedError("its directory is cut short")
-    return entries
+    return int(entries)
 
 
 def _name(info: ZipInfo) -> str:
@@ -150,11 +152,23 @@ def _name(info: ZipInfo) -> str:
     return name
 
 
-def _check(archive: ZipFile, info: ZipInfo) -> None:
-    """Read a member to its end, where zipfile compares its CRC-32."""
-    with archive.open(info) as content:
-        while content.read(1 << 20):
-            pass
+def _place(file: BinaryIO, info: ZipInfo, here: int) -> tuple[int, int]:
+    """Return where a member's content begins, and where the next member does, after checking what lies around it.
+
+    here: where it should begin.
+    """
+    _, needed, flags, method, _, _, crc, *sizes, name, extra = LOCAL.unpack(_read(file, here, LOCAL.size))
+    later, start = bool(flags & _SIZES_LATER), here + LOCAL.size + name + extra
+    right = here == info.header_offset and needed <= 45 and method == 0 and flags == info.flag_bits
+    right &= crc == info.CRC or (later and crc == 0)
+    right &= all(n == min(info.file_size, _U32) or (later and n in (0, _U32)) for n in sizes)
+    form = "<IIII" if info.file_size < _U32 else "<IIQQ"
+    after = struct.pack(form, 0x08074B50, info.CRC, info.file_size, info.file_size) if later else b""
+    if not right or _read(file, start + info.file_size, len(after)) != after:
+        raise DamagedError(
+            f"the header of its member {info.orig_filename!a} does not agree with its directory"
+        )
+    return start, start + info.file_size + len(after)
 
 
 def _tensors(archive: ZipFile, members: dict[str, ZipInfo]) -> tuple[PtTensor, ...]:
