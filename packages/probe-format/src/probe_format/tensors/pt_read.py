@@ -5,8 +5,6 @@ what ``torch.save`` writes, member after member, none of it compressed, and ever
 memory are bounded by the size of the file.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import struct

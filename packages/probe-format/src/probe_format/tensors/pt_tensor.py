@@ -1,7 +1,5 @@
 """Find the tensors that a ``.pt`` file's pickle describes: dtype, shape, stride and the place of their elements."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
