@@ -109,9 +109,7 @@ class Folder(Descriptor):
         make_folder(self._below)
         try:
             fd = self._walk(make=True)
-        except (
-            FileNotFoundError
-        ):  # another process has just removed a folder above it, which was empty (`keep`)
+        except FileNotFoundError:  # another process has just removed a folder above, empty by then (`keep`)
             fd = self._walk(make=True)
         self._hold(fd)
         return self
@@ -127,9 +125,8 @@ class Folder(Descriptor):
                 inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
             except OSError as error:
                 if at.is_symlink():
-                    raise OSError(
-                        errno.ELOOP, "it is a link, and nothing is written through one", str(at)
-                    ) from None
+                    why = "it is a link, and nothing is written through one"
+                    raise OSError(errno.ELOOP, why, str(at)) from None
                 raise OSError(error.errno, error.strerror, str(at)) from None
             finally:
                 _close(fd)

@@ -196,12 +196,11 @@ class Saver:
     def _open(self) -> SavedStep | None:
         config, step, rank = self.config, self.step_number, current_rank()
         try:
-            place = self._claim.take(
-                config.dump_path, step, rank, child=self._child, new=not config.overwrite
-            )
+            new, about = not config.overwrite, {"tool": self._tool, "rank": rank, "step": step}
+            place = self._claim.take(config.dump_path, step, rank, child=self._child, new=new)
             if config.overwrite:
                 clear(place)
-            run = SavedStep.begin(config, place, self._tool, self._framework, {"rank": rank, "step": step})
+            run = SavedStep.begin(config, place, self._framework, about)
         except OSError as error:
             self._claim.rest()
             self._skip_step = step
@@ -225,9 +224,8 @@ class Saver:
         log("probe_save", f"step {number} is saved: {report['records']} records in {run.directory}")
         failed = report["counts"].get("failed", {}).get("values", 0)
         if failed:
-            notice(
-                f"Probe: {failed} values could not be saved as they are; see {run.directory / 'dump_error_info.log'}."
-            )
+            log_file = run.directory / "dump_error_info.log"
+            notice(f"Probe: {failed} values could not be saved as they are; see {log_file}.")
 
     def _in_forked_child(self) -> None:
         run, self._run = self._run, None

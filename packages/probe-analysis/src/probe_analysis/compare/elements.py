@@ -73,9 +73,7 @@ def compare_elements(a: Array, b: Array, dtype: str, tolerance: float) -> Elemen
             bb += float(np.real(np.vdot(y, y)))
     cosine = dot / math.sqrt(aa * bb) if aa and bb else (1.0 if aa == bb else 0.0)
     relative = 0.0 if max_abs == 0.0 else (max_abs / largest if largest else math.inf)
-    return Elements(
-        max_abs, max_rel, relative, cosine, max_ulp, beyond / one.size if one.size else 0.0, one.size
-    )
+    return Elements(max_abs, max_rel, relative, cosine, max_ulp, beyond / (one.size or 1), one.size)
 
 
 def _wide(x: Array) -> Array:

@@ -184,7 +184,7 @@ class Comparison:
             ValueDiff(loss.slot, loss.side, Distance(0.0, f"is lost in the {which}: {loss.why}"))
             for loss, which in lost
         )
-        found = tuple(self._differing(pair, a, b, own, shared))
+        found = tuple(self._apart(pair, a, b, own, shared))
         if not any(v.side == "out" for v in found):  # what a call wrote over may be memory of `torch.empty`
             found = tuple(v for v in found if v.distance.form or not writes_into(pair.a.name, v.slot))
         values = told + found
@@ -206,7 +206,7 @@ class Comparison:
         made = largest["out"]
         return CallDiff(pair, values, arguments, brought, made, allowed, entry, cause, unshared, blind)
 
-    def _differing(
+    def _apart(
         self, pair: Pair, a: Parts, b: Parts, own: float, sides: Iterable[Side]
     ) -> Iterator[ValueDiff]:
         for side in sides:

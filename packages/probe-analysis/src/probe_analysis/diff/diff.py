@@ -50,9 +50,8 @@ class RunDiff:
         return f"{matched}; {exact} records are exactly the same"
 
     def __repr__(self) -> str:
-        return (
-            f"<RunDiff of {self.a.label} with {self.b.label}: {self.verdict.state}, {len(self.calls)} pairs>"
-        )
+        both = f"{self.a.label} with {self.b.label}"
+        return f"<RunDiff of {both}: {self.verdict.state}, {len(self.calls)} pairs>"
 
     def first(self, *, backward: bool) -> CallDiff | None:
         """Return the first call with a cause of its own, in the forward or in the backward pass."""
@@ -178,18 +177,17 @@ def _paired(ones: Sequence[Run], twos: Sequence[Run]) -> tuple[list[tuple[Run, R
 
 
 def _compare(
-    how: Comparison, alignment: Alignment, earlier: Sequence[RunDiff], progress: Progress | None
+    how: Comparison, alignment: Alignment, earlier: Sequence[RunDiff], told: Progress | None
 ) -> RunDiff:
     a, b = how.a, how.b
     if a.calls and b.calls and not alignment.pairs:
-        raise FormatError(
-            f"{a.label} and {b.label} have no call in common: {what_is_in(a)} against {what_is_in(b)}."
-        )
+        what = f"{what_is_in(a)} against {what_is_in(b)}"
+        raise FormatError(f"{a.label} and {b.label} have no call in common: {what}.")
     calls: list[CallDiff] = []
     for found in how.in_order(alignment.pairs):
         calls.append(found)
-        if progress is not None and len(calls) % 256 == 0:
-            progress(a.label, len(calls), len(alignment.pairs))
+        if told is not None and len(calls) % 256 == 0:
+            told(a.label, len(calls), len(alignment.pairs))
     first = next((c for c in calls if c.cause is not None), None)
     if first is not None and only_views(first.pair.a.name):
         idle = idle_calls(alignment.pairs)

@@ -115,9 +115,7 @@ def tensor_cells(tensor: Mapping[str, Any]) -> dict[str, Any]:
 
 def _nearest(value: Any) -> float | None:
     try:
-        return (
-            float(value) if isinstance(value, int) else None
-        )  # the double closest to an integer that none is
+        return float(value) if isinstance(value, int) else None  # the closest to an integer that none is
     except OverflowError:
         return None
 

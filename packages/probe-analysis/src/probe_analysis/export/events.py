@@ -43,10 +43,8 @@ def write_curves(runs: Iterable[Run], folder: Path, count: Count) -> None:
             for run in steps:
                 try:
                     for rows in count.rows(run):
-                        found = [
-                            pair for cells in rows.tensors for pair in _scalars(rows.shared["record"], cells)
-                        ]
-                        if found:
+                        record = rows.shared["record"]
+                        if found := [pair for cells in rows.tensors for pair in _scalars(record, cells)]:
                             count.amounts["too_large"] += file.add(run.rank.step or 0, found)
                     count.end(run)
                 except FormatError as error:

@@ -39,12 +39,8 @@ def rows_of(run: Run, call: Call) -> Rows:
     """Return the rows of one call. One that cannot be read has a row of its own that says so."""
     record = call.record
     shared: Row = {"run": run.label, "record": call.name, "call_order": call.order, "kind": call.kind}
-    shared |= {
-        "module": call.path or None,
-        "parent": call.parent,
-        **_named(record),
-        **source_cells(call.line),
-    }
+    shared |= {"module": call.path or None, "parent": call.parent, **_named(record)}
+    shared |= source_cells(call.line)
     own: Row = {"modules": list(call.modules) or None, "stack": "\n".join(call.stack) or None}
     try:
         found = record.json

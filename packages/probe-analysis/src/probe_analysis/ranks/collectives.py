@@ -36,9 +36,7 @@ PIPES = frozenset(["send", "recv", "isend", "irecv", "batch_isend_irecv"])
 _PREFIXES = ("Distributed.", "MintDistributed.")
 
 
-def results_of(
-    calls: Mapping[int, Call], runs: Mapping[int, CompactRun]
-) -> Iterator[tuple[str, dict[int, Value]]]:
+def results_of(calls: Row, runs: Mapping[int, CompactRun]) -> Iterator[tuple[str, dict[int, Value]]]:
     """Yield the slot of each result that all ranks of a collective call share, with the result of each rank.
 
     calls, runs: rank -> its call, and its run.

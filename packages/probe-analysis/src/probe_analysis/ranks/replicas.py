@@ -116,12 +116,8 @@ def _parallel(runs: Mapping[int, Run], weights: Weights) -> str:
     for weight in next(iter(weights.values())):
         if "Parallel" in weight.cls and "DataParallel" not in weight.cls:
             return f"{weight.path} is a {weight.cls} (tensor parallelism)"
-        marks = (
-            ("_fsdp_wrapped_module", weight.path),
-            ("FullySharded", weight.cls),
-            ("_flat_param", weight.name),
-        )
-        if any(mark in text for mark, text in marks):
+        whole = f"{weight.path} {weight.cls} {weight.name}"
+        if any(mark in whole for mark in ("_fsdp_wrapped_module", "FullySharded", "_flat_param")):
             return f"{weight.path} is sharded by FSDP"
         if "experts" in weight.path.split("."):
             return f"{weight.path} is an expert (expert parallelism)"

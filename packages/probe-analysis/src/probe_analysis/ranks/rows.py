@@ -51,9 +51,8 @@ def rows_of(runs: Mapping[int, Run]) -> tuple[list[Row], list[Missing]]:
             if name not in unreached[rank] and not (name in extra and rank != first and runs[rank].was_cut)
         }
         if absent:
-            alone.append(
-                Missing(next(iter(calls.values())), tuple(runs), tuple(calls), tuple(sorted(absent)))
-            )
+            first_call = next(iter(calls.values()))
+            alone.append(Missing(first_call, tuple(runs), tuple(calls), tuple(sorted(absent))))
     return list(found.values()), alone
 
 

@@ -101,10 +101,9 @@ class _Step:
     def _was_cut_before(self, rank: int, each: Missing) -> bool:
         """Return whether a rank did not get to a call that others make, because it was cut."""
         run, there = self.runs[rank], self._maker(each.call, each.present).by_name
-        met = (
-            c for c in reversed(run.calls) if c.name in there and (c.kind == "api" or not run.ended_inside(c))
-        )
-        return run.was_cut and next((there[c.name].order for c in met), -1) < each.call.order
+        ended = (c for c in reversed(run.calls) if c.kind == "api" or not run.ended_inside(c))
+        met = (there[c.name].order for c in ended if c.name in there)
+        return run.was_cut and next(met, -1) < each.call.order
 
     def missing(self, alone: Sequence[Missing]) -> Iterator[Disagreement]:
         """Yield the calls of modules that only some of the replicas make; note other calls."""

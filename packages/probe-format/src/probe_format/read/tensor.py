@@ -161,9 +161,7 @@ class Tensor:
             if path.suffix == ".npy":
                 return files.load_npy(path)
             values = _as_numpy(files.load_pt(path), path)
-            if (
-                self.dtype == "torch.complex32" and values.dtype == np.uint8
-            ):  # saved as bytes (spec/layout.md)
+            if self.dtype == "torch.complex32" and values.dtype == np.uint8:  # as bytes (spec/layout.md)
                 halves = values.reshape(-1).view(np.float16).astype(np.float32)
                 return halves.view(np.complex64).reshape(self.shape)
             return values
@@ -180,9 +178,8 @@ class Tensor:
             raise FormatError(f"{self.name} is {self.dtype}, which numpy has itself: use load().")
         values = self.load()
         if values.dtype != np.float32:
-            raise FormatError(
-                f"{self.file} holds {values.dtype}, not the float32 that {self.dtype} has there."
-            )
+            wanted = f"the float32 that {self.dtype} has there"
+            raise FormatError(f"{self.file} holds {values.dtype}, not {wanted}.")
         try:
             return bits_of(values.astype(np.float32, copy=False), name)
         except ValueError as error:

@@ -85,10 +85,8 @@ def verify_rank(rank: Rank, progress: Progress | None = None) -> Verdict:
         state = "torn"
     elif not problems and rank.report is not None and rank.report.state == "recovered":
         state = "recovered"
-    told = tuple(cut(problem, _LONGEST) for problem in problems)
-    return Verdict(
-        rank.path, rank.step, rank.number, state, told, tuple(cut(note, _LONGEST) for note in notes)
-    )
+    told = (tuple(cut(each, _LONGEST) for each in several) for several in (problems, notes))
+    return Verdict(rank.path, rank.step, rank.number, state, *told)
 
 
 def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterator[str]:

@@ -67,9 +67,8 @@ class _Lines(Mapping[str, Any]):
             with in_memory(f"{self.where}: {brief(name)}"):
                 return jsonio.loads(self.raw[start:stop])
         except (ValueError, RecursionError) as error:
-            raise DamagedError(
-                f"{self.where}: the record {brief(name)} is not JSON any more ({error})."
-            ) from None
+            why = f"the record {brief(name)} is not JSON any more ({error})"
+            raise DamagedError(f"{self.where}: {why}.") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self.spans  # Mapping's own would parse the record
@@ -209,10 +208,8 @@ def _check_header(header: Mapping[str, Any], levels: tuple[str, ...]) -> Iterato
 def _check_record(name: str, record: dict[str, Any]) -> Iterator[Problem]:
     kind = _KIND.search(name)
     if kind is None:
-        yield Problem(
-            name,
-            "is not a record name; it ends in no forward, backward, parameters_grad or optimizer_grad.",
-        )
+        ends = "forward, backward, parameters_grad or optimizer_grad"
+        yield Problem(name, f"is not a record name; it ends in no {ends}.")
         return
     if kind[2]:
         for key, value in record.items():

@@ -108,12 +108,7 @@ def _is_taken(dump_path: Path, name: str, mine: Claim | None) -> bool:
         folder = Folder(step.path / name)
         try:
             owners = list(_owners(folder))
-            busy = (
-                any(each._active for each in owners)
-                if owners and mine
-                else not owners and not _locked(folder.fd)
-            )
-            if busy:
+            if (mine and any(each._active for each in owners)) or not (owners or _locked(folder.fd)):
                 return True
         except OSError:
             continue  # it is not there, or no folder

@@ -54,10 +54,8 @@ def _empty(directory: Path, above: Folder) -> bool:
     """Remove a dump and its folder, if it is there. Return whether it is gone: no file of somebody else was in it."""
     try:
         clear(directory)
-        with (
-            contextlib.suppress(FileNotFoundError),
-            contextlib.closing(Folder(directory, above.path)) as folder,
-        ):
+        folder = Folder(directory, above.path)
+        with contextlib.suppress(FileNotFoundError), contextlib.closing(folder):
             os.rmdir(TENSORS, dir_fd=folder.fd)
         with contextlib.suppress(FileNotFoundError):
             os.rmdir(directory.name, dir_fd=above.fd)

@@ -1,5 +1,6 @@
 """Recover whole files from the journal that a killed run left (spec/journal.md)."""
 
+import functools
 from pathlib import Path
 from typing import Literal
 
@@ -45,12 +46,7 @@ def recover(path: str | Path) -> tuple[Recovery, ...]:
 
 def recover_rank(rank: Rank) -> Recovery:
     """Recover one rank."""
-
-    def result(
-        outcome: Literal["whole", "partial", "nothing"], detail: str, records: int = 0, tensors: int = 0
-    ) -> Recovery:
-        return Recovery(rank.path, rank.step, rank.number, outcome, detail, records, tensors)
-
+    result = functools.partial(Recovery, rank.path, rank.step, rank.number)
     path = rank.path / layout.JOURNAL
     if not path.is_file():
         why = (
