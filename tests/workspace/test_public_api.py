@@ -112,7 +112,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_runtime.auto": {"AutoSteps", "Containment", "Scene", "named_by_job", "search"},
     "probe_runtime.config": {
-        "Config", "ConfigFile", "StepRule", "compact", "earlier_dump", "load", "parse_init_step", "resolve",
+        "Check", "Checked", "Config", "ConfigEntry", "ConfigFile", "Findings", "StepRule", "choice", "compact",
+        "declared_keys", "earlier_dump", "flag", "key", "load", "parse_init_step", "resolve",
     },
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
@@ -130,7 +131,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.planning": {"CountedFiles", "DumpPlan", "loss_in", "outcome", "typical_numbers", "wanted"},
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {
-        "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move",
+        "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move", "Opened",
         "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "class_or_instance", "kernel_package",
         "perturbed", "preflight", "seed_process", "set_variable",
     },

@@ -91,8 +91,14 @@ FORWARD = {
 VALID = {
     "dump": {
         **HEADER,
+        "labels": ["req-42"],
         "data": {
-            "Module.fc.Linear.forward.0": {**FORWARD, "parameters": {"w": TENSOR}, "recompute": FORWARD},
+            "Module.fc.Linear.forward.0": {
+                **FORWARD,
+                "parameters": {"w": TENSOR},
+                "recompute": FORWARD,
+                "label": "req-42",
+            },
             "Torch.log.0.forward": {**FORWARD, "raised": "ValueError: no", "incomplete": True},
             "Torch.log.0.backward": {
                 "input": [None],
@@ -158,6 +164,9 @@ LINEAR = "Module.fc.Linear.forward.0"
         (("report", "graphs"), []),
         (("report", "graphs", "Net"), 1),
         (("dump", "data"), []),
+        (("dump", "labels"), "req-42"),
+        (("dump", "labels", 0), 42),
+        (("dump", "data", LINEAR, "label"), 42),
         (("dump", "task"), "stats"),
         (("dump", "level"), "L3"),
         (("dump", "tool"), KeyError),

@@ -52,8 +52,8 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
     "tensors": (*_RECORD, *_PLACE, *TENSOR),
     "arguments": (*_RECORD, *_PLACE, *_columns(type="text", value="text", number="double", json="text")),
     "records": (*_RECORD, *_columns(
-        modules="texts", stack="text", tensors="integer", arguments="integer", raised="text", incomplete="boolean",
-        in_backward="boolean", partial="boolean", error="text", extra="text",
+        modules="texts", stack="text", tensors="integer", arguments="integer", label="text", raised="text",
+        incomplete="boolean", in_backward="boolean", partial="boolean", error="text", extra="text",
     )),
     "runs": _columns(
         run="text", folder="text", mode="text", distributed="boolean", source="text", framework="text",

@@ -15,7 +15,13 @@ from probe_analysis.calls.run import GRADIENTS, Call, Run
 from .cells import argument_cells, json_text, source_cells, tensor_cells
 
 #: Scalars of a record that have a column of their own, and the type that they have there.
-_SCALARS: Mapping[str, type] = {"raised": str, "incomplete": bool, "in_backward": bool, "partial": bool}
+_SCALARS: Mapping[str, type] = {
+    "label": str,
+    "raised": str,
+    "incomplete": bool,
+    "in_backward": bool,
+    "partial": bool,
+}
 
 Row = dict[str, Any]
 

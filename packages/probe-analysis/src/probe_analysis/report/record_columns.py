@@ -87,6 +87,8 @@ _NOTES = {
 def _note(record: Any, lost: Sequence[Loss]) -> str:
     notes = [f"{loss.slot or 'value'} is lost: {loss.why}" for loss in lost]
     record = record if isinstance(record, dict) else {}
+    if record.get("label"):
+        notes.append(f"label {_text(record['label'])}")
     if record.get("raised"):
         notes.append(f"ended in an exception: {_text(record['raised'])}")
     again = "recompute"  # told as well where nothing was recorded of it

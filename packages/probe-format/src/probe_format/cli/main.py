@@ -84,6 +84,7 @@ def _dump(parser: argparse.ArgumentParser) -> None:
 def _view(parser: argparse.ArgumentParser) -> None:
     _dump(parser)
     parser.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
+    parser.add_argument("--label", metavar="TEXT", help="only records of calls with this label")
     parser.add_argument("--level", choices=("L0", "L1"), help="only modules (L0) or only API calls (L1)")
     parser.add_argument("--depth", type=_positive, metavar="N", help="at most N levels of nesting")
     for flag, what in _FLAGS.items():

@@ -103,6 +103,7 @@ class Fold:
     room: Room | None = None
     kept: int = KEPT
     _header: Head = field(factory=dict)
+    _labels: dict[str, None] = field(factory=dict)
     _tree: bool = True
     data: Table = field(factory=lambda: Table(_joined, _is_gradients))
     _calls: set[str] = field(factory=set)  # those that have not returned
@@ -148,6 +149,8 @@ class Fold:
         kept = e.get("r")
         if kept == NODE:
             return
+        if "x" in e and "label" in e["x"]:
+            self._labels[e["x"]["label"]] = None
         if "s" in e:
             stack = e["s"]
             if stack not in self._stacks:
@@ -311,7 +314,8 @@ class Fold:
         places = places or Places(-1, Path(layout.JOURNAL))
         faults = [{"where": w, "message": m, "count": n} for (w, m), n in self._faults.items()]
         return Pages(
-            {key: value for key, value in self._header.items() if key != "deferred"},
+            {key: value for key, value in self._header.items() if key != "deferred"}
+            | ({"labels": list(self._labels)} if self._labels else {}),
             self._records(places),
             self._stack_lines(),
             self._construct_lines(),

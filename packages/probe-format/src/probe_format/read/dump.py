@@ -18,6 +18,7 @@ from attrs import field, frozen
 from probe_format import jsonio, layout
 from probe_format.errors import DamagedError, FormatError, UsageError
 from probe_format.excerpts import brief
+from probe_format.jsonio import meant
 from probe_format.plain_files import in_memory, read_file, read_plain, refuse_link
 from probe_format.schema.calls import (
     Construct,
@@ -183,6 +184,14 @@ class Rank:
     def header(self) -> Mapping[str, Any]:
         """Return the top-level keys of dump.json (or debug.json) without ``data``: task, level, framework, ..."""
         return self.documents[0].header
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the labels that the script gave calls of this step, in the order in which they first came."""
+        found = self.header.get("labels")
+        return (
+            tuple(meant(each) for each in found if isinstance(each, str)) if isinstance(found, list) else ()
+        )
 
     @cached_property
     def records(self) -> Records:

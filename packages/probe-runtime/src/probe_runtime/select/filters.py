@@ -15,15 +15,16 @@ from .window import windows
 
 
 class StepFilter:
-    """Decide whether a step is to be dumped. Without `step` in the configuration every step is."""
+    """Decide whether a step is to be dumped: those in `step`, all without it, and none where `dump_enable` is false."""
 
     def __init__(self, config: Config) -> None:
         self._steps = config.step
+        self._is_off = config.dump_enable is False
         self.last = config.step.last
         """The last step to dump; None when every step is dumped."""
 
     def __call__(self, step: int) -> bool:
-        return not self._steps or step in self._steps
+        return not self._is_off and (not self._steps or step in self._steps)
 
     def over(self, step: int) -> bool:
         """Return whether neither ``step`` nor any later step is to be dumped."""

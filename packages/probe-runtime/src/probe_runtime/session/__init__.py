@@ -6,7 +6,7 @@ from .any_session import AnySession
 from .current import class_or_instance
 from .debugger import Debugger
 from .delegated_levels import KernelSession, SavingSession, kernel_package
-from .framework import Framework
+from .framework import Framework, Opened
 from .perturb import Move, perturbed
 from .preflight import preflight
 from .seed import Seeded, seed_process, set_variable
@@ -22,6 +22,7 @@ __all__ = [
     "Install",
     "KernelSession",
     "Move",
+    "Opened",
     "RunningStep",
     "SavingSession",
     "Seeded",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from probe_runtime.patching import Function, place, replaced
 from torch.optim import Optimizer
 from torch.optim import optimizer as torchs
 
+from probe_torch.compiling import left_out
 from probe_torch.hooks.modules import outermost_calls
 from probe_torch.patching.regions import watched_regions
 
@@ -30,15 +31,13 @@ def watched(steps: AutoSteps, scene: TorchScene) -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(_watching.remove, (steps, scene))
         stack.enter_context(replaced(places))
-        stack.enter_context(outermost_calls(_uncompiled(steps.called)))
+        stack.enter_context(outermost_calls(left_out(steps.called)))
         stack.enter_context(
-            watched_regions(
-                ("Optimizer.step#",), _uncompiled(hidden.region_begins), _uncompiled(steps.update_ends)
-            )
+            watched_regions(("Optimizer.step#",), left_out(hidden.region_begins), left_out(steps.update_ends))
         )
         for hook in (
-            torchs.register_optimizer_step_pre_hook(_uncompiled(hidden.before)),
-            torchs.register_optimizer_step_post_hook(_uncompiled(hidden.after)),
+            torchs.register_optimizer_step_pre_hook(left_out(hidden.before)),
+            torchs.register_optimizer_step_post_hook(left_out(hidden.after)),
         ):
             stack.callback(hook.remove)
         yield
@@ -66,31 +65,6 @@ class _Hidden:
         if self._alone:
             self._alone = False
             self._steps.update_ends()
-
-
-_frames: Any = torch._C._dynamo.eval_frame  # which is there before anything of Dynamo is imported
-
-
-def _uncompiled(event: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that torch.compile leaves out of what it compiles, with all that it calls.
-
-    (`torch.compiler.disable` does it, and imports all of Dynamo.)
-    """
-
-    def call(*args: Any) -> Any:
-        before = _frames.set_eval_frame(None)
-        try:
-            return event(*args)
-        finally:
-            _frames.set_eval_frame(before)
-
-    call._torchdynamo_disable = True  # type: ignore[attr-defined]
-    if hasattr(_frames, "skip_code"):  # to torch 2.6
-        _frames.skip_code(call.__code__)
-    else:
-        skip, default = _frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT
-        _frames.set_code_exec_strategy(call.__code__, _frames._FrameExecStrategy(skip, default))
-    return call
 
 
 def _making(original: Function) -> Function:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from probe_runtime.collect import Target
 from probe_runtime.config import Config
 from probe_runtime.notice import notice
 from probe_runtime.patching import Apis
-from probe_runtime.session import AnySession, Framework, SavingSession, Session, preflight
+from probe_runtime.session import AnySession, Framework, Opened, SavingSession, Session, preflight
 from probe_save import Saver
 
 from probe_torch.hooks.modules import Model, models_in
@@ -36,15 +38,15 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
         notice(f"Probe: {text}")
     if config.level == "debug":  # probe-save does it; no function is replaced and no model is needed
         return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
+    framework = Framework("probe_torch", current_rank, partial(_opened, tool), _WANTS_MODEL, models_in)
+    return Session(config, model, framework)
+
+
+def _opened(tool: str, config: Config) -> Opened:
+    """Get ready for the steps of a configuration."""
     target = Target()
     patches = Patches(listed(config), target)
-    steps = StepOpener(config, tool, patches, target)
-    return Session(
-        config,
-        model,
-        Framework("probe_torch", current_rank, steps.target_for, _WANTS_MODEL, models_in),
-        patches,
-    )
+    return Opened(patches, StepOpener(config, tool, patches, target).target_for)
 
 
 def listed(config: Config) -> Apis:
