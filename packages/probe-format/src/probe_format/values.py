@@ -93,7 +93,6 @@ class ValueWalk:
         return None
 
     def describe(self, value: Any, path: ValuePath = ()) -> Described:
-        """Return the JSON and the form of a value at ``path``."""
         self.left = MAX_LEAVES
         return self.table.get(type(value), first_met)(self, value, path)
 
@@ -111,7 +110,6 @@ class ValueWalk:
         return self.give_up(value, f"looking at it raised {error_text(error)[:200]}")
 
     def give_up(self, value: Any, why: str) -> bytes:
-        """Return the placeholder for a value, and note why."""
         self.note(f"{_type_name(type(value))}: {why}")
         return unsupported(value, why)
 

@@ -30,7 +30,6 @@ class _Counts:
     _lock: threading.Lock = field(factory=threading.Lock)
 
     def next_number(self, name: str) -> int:
-        """Return the next number of ``name``; no other value gets it."""
         with self._lock:
             number = self._next.get(name, 0)
             self._next[name] = number + 1
@@ -106,7 +105,6 @@ class SavedStep:
             return True
 
     def leave(self) -> None:
-        """End what `enter` began."""
         with self._gate:
             self._busy -= 1
             if self._over and not self._busy:

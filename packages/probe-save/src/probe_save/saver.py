@@ -59,16 +59,8 @@ class Saver:
     ) -> None:
         from . import __version__
 
-        config = resolved(
-            config_path,
-            task=task,
-            dump_path=dump_path,
-            rank=rank,
-            step=step,
-            summary_mode=summary_mode,
-            overwrite=overwrite,
-            **settings,
-        )
+        settings |= {"task": task, "dump_path": dump_path, "rank": rank, "step": step}
+        config = resolved(config_path, summary_mode=summary_mode, overwrite=overwrite, **settings)
         check_place(config, current_rank())
         self._begin(config, f"probe-save {__version__}", None)
 

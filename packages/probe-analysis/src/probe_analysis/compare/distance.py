@@ -161,12 +161,13 @@ class ArgumentDifference:
         return f"{self.slot} {self.a or 'not given'} against {self.b or 'not given'}"
 
 
-def compare_arguments(
-    a: Sequence[tuple[str, Any]], b: Sequence[tuple[str, Any]], *, both: bool = False
-) -> tuple[ArgumentDifference, ...]:
+#: (slot, value) of each.
+Arguments = Sequence[tuple[str, Any]]
+
+
+def compare_arguments(a: Arguments, b: Arguments, *, both: bool = False) -> tuple[ArgumentDifference, ...]:
     """Return the arguments that differ, in the order of the slots of ``a``.
 
-    a, b: (slot, value) of each.
     both: count only those that are given on both sides (two frameworks write defaults in other ways).
     """
     if a == b:

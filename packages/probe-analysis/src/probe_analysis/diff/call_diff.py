@@ -173,17 +173,13 @@ class Comparison:
         else:
             own = self.tolerance.of([v.tensor for parts in (a, b) for v in parts.values])
         sides = zip((pair.a, pair.b), records, (self.a.open, self.b.open), strict=True)
-        ended = not unknown and any(
-            call.name == cut or (cut is not None and ended_inside(call, record))
-            for call, record, cut in sides
-        )
+        known = ((call, record, cut) for call, record, cut in sides if cut is not None and not unknown)
+        ended = any(call.name == cut or ended_inside(call, record) for call, record, cut in known)
         not_passed_on = not self.passed_on and pair.a.backward and pair.a.kind == "api"
         if ended or not_passed_on:
             shared = tuple(side for side in shared if side != "out")
-        told = tuple(  # no differences: they have no size
-            ValueDiff(loss.slot, loss.side, Distance(0.0, f"is lost in the {which}: {loss.why}"))
-            for loss, which in lost
-        )
+        said = ((each, Distance(0.0, f"is lost in the {which}: {each.why}")) for each, which in lost)
+        told = tuple(ValueDiff(each.slot, each.side, what) for each, what in said)  # they have no size
         found = tuple(self._apart(pair, a, b, own, shared))
         if not any(v.side == "out" for v in found):  # what a call wrote over may be memory of `torch.empty`
             found = tuple(v for v in found if v.distance.form or not writes_into(pair.a.name, v.slot))

@@ -199,10 +199,8 @@ def _compare(
     other = None if how.across else recorded_otherwise(a, b)
     verdict = _verdict(how, alignment, calls, other is not None, earlier, first, limit)
     if verdict.state != "different" and unlike(alignment):
-        raise FormatError(
-            f"{a.label}: the two dumps have neither numbers nor checksums of one kind in common. "
-            "Dump both with the same summary_mode."
-        )
+        why = "the two dumps have neither numbers nor checksums of one kind in common"
+        raise FormatError(f"{a.label}: {why}. Dump both with the same summary_mode.")
     said = (None if how.passed_on else _OTHER_FORM, other, left_out(calls))
     notes = [note for note in said if note is not None]
     lost = (("first", a.rank.lost), ("second", b.rank.lost))
@@ -214,7 +212,6 @@ def _compare(
 
 
 def _noise(twice: Comparison) -> dict[str, dict[str, float]]:
-    """Return record -> slot -> how far two runs of the same program are apart there."""
     found = {}
     for pair in align(twice.a, twice.b).pairs:
         apart = {v.slot: v.distance.relative for v in twice.of(pair).values}

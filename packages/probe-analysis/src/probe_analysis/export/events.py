@@ -61,8 +61,6 @@ def _scalars(record: str, cells: Mapping[str, Any]) -> Iterator[tuple[str, float
 
 
 class _EventFile:
-    """Write one event file, a step after the other."""
-
     def __init__(self, tensorboard: tuple[Any, Any, Any], folder: Path) -> None:
         event, self._summary, record_writer = tensorboard
         self._event = event
@@ -88,6 +86,5 @@ class _EventFile:
         return too_large
 
     def close(self) -> None:
-        """Write what is held, and close the file."""
         self._file.flush()
         self._file.close()

@@ -109,7 +109,6 @@ class _TableWriter:
         self._held.clear()
 
     def close(self) -> None:
-        """Write the rows that are held, and the end of the file."""
         with self._file:
             if self._held:
                 self._write()

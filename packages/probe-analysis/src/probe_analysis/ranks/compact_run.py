@@ -43,7 +43,6 @@ class Shared:
     _calls: dict[tuple[tuple[str, str | None], ...], tuple[Call, ...]] = field(factory=dict)
 
     def form(self, *what: Any) -> Form:
-        """Return the form with these attributes."""
         key = marshal.dumps(what, 2)  # unlike JSON, it tells NaN from null
         found = self._forms.get(key)
         if found is None:

@@ -153,7 +153,6 @@ class _Steps:
         return Stop(label, gone, None, why) if gone else None
 
     def nothing(self) -> FormatError:
-        """Return why no step is compared."""
         for error in self.damaged.values():
             return error
         return FormatError(
@@ -162,7 +161,6 @@ class _Steps:
         )
 
     def notes(self) -> Iterator[str]:
-        """Yield what is not compared, in words."""
         for label, error in self.damaged.items():
             yield f"{label} is not compared: {error}"
         for label, rank in self.alone.items():

@@ -45,11 +45,8 @@ def rows_of(runs: Mapping[int, Run]) -> tuple[list[Row], list[Missing]]:
     alone = []
     for name, calls in (*found.items(), *extra.items()):
         # A call that the lowest rank lacks is not placed among the calls of another one that was cut.
-        absent = {
-            rank
-            for rank in everyone - set(calls)
-            if name not in unreached[rank] and not (name in extra and rank != first and runs[rank].was_cut)
-        }
+        lacking = (rank for rank in everyone - set(calls) if name not in unreached[rank])
+        absent = {r for r in lacking if not (name in extra and r != first and runs[r].was_cut)}
         if absent:
             first_call = next(iter(calls.values()))
             alone.append(Missing(first_call, tuple(runs), tuple(calls), tuple(sorted(absent))))

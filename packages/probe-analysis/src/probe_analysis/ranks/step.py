@@ -69,9 +69,8 @@ class _Step:
             return
         parts = {rank: self.runs[rank].read(each) for rank, each in row.items()}
         taken: set[tuple[int, ...]] = set()
-        for expected in expected_of(
-            call, parts, self.replicas.groups, updates=updates, weights=self.history.weights, asked=asked
-        ):
+        known = {"updates": updates, "weights": self.history.weights}
+        for expected in expected_of(call, parts, self.replicas.groups, **known, asked=asked):
             if expected.reason == "asked":
                 self.history.asked.update(p for p in asked if fnmatchcase(f"{call.name}.{expected.slot}", p))
             ranks = tuple(expected.tensors)

@@ -88,7 +88,6 @@ def _around(b: RunColumns, name: str, back: list[int], alone: dict[str, int]) ->
 
 
 def _values(changed: Sequence[tuple[CallDiff, int]], texts: Numbering) -> dict[str, Any]:
-    """Return the tensors that differ: where, how far, and what their saved values say."""
     rows = [(place, value) for call, place in changed for value in call.values]
 
     def of(number: Callable[[Any], float]) -> Any:

@@ -97,7 +97,6 @@ def _note(record: Any, lost: Sequence[Loss]) -> str:
 
 
 def _arguments(parts: Parts) -> str:
-    """Return the arguments that are no tensors, one a line."""
     lines = [f"{slot} = {_text(plain(value))}" for slot, value in parts.others[:_ARGUMENTS]]
     more = len(parts.others) - len(lines)
     return "\n".join(lines + ([f"... and {more} more"] if more else []))

@@ -42,7 +42,6 @@ class Report:
     unread: dict[str, str]
 
     def write(self, path: str | Path) -> None:
-        """Write the page into a file."""
         write_whole(path, self.html)
 
 

@@ -65,9 +65,7 @@ class Writer:
     stacks: list[dict[str, Any]] = field(factory=lambda: [{"frames": [], "own": -1}])
     _stack_numbers: Numbering = field(factory=lambda: Numbering({(): 0}), repr=False)
 
-    def run(
-        self, records: RecordColumns, number: int, dump: int, progress: Progress | None = None
-    ) -> RunColumns:
+    def run(self, records: RecordColumns, number: int, dump: int, progress: Progress | None) -> RunColumns:
         """Return a run as columns.
 
         records: those that were read; the others are read now.

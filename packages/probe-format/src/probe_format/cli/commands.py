@@ -54,7 +54,6 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:
-    """Yield the first lines, and how many more there are."""
     yield from itertools.islice(lines, most)
     more = sum(1 for _ in lines)
     if more:

@@ -45,9 +45,8 @@ def summary(rank: Rank) -> Iterator[str]:
     for item in report.unmatched:
         nearest = item.get("nearest")
         near = ", ".join(map(text, nearest if isinstance(nearest, list) else ()))
-        yield f"matched nothing: {text(item.get('filter'))} {brief(item.get('value'))}" + (
-            f"; nearest: {near}" if near else ""
-        )
+        what = f"{text(item.get('filter'))} {brief(item.get('value'))}"
+        yield f"matched nothing: {what}" + (f"; nearest: {near}" if near else "")
     largest = {norm: name for name, norm in reversed(report.norms)}  # one tensor can have several slots
     for norm, name in reversed(largest.items()):
         yield f"norm {norm:.6g}: {name}"

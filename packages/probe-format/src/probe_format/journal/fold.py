@@ -327,10 +327,8 @@ class Fold:
     def _records(self, places: Places) -> Iterator[bytes]:
         for rows in _some(self._rows()):
             names = jsonio.texts([name for name, _ in rows])
-            lines = [
-                b',\n"%b": %b' % (n, self._text(row, places)) for n, (_, row) in zip(names, rows, strict=True)
-            ]
-            yield b"".join(lines)
+            texts = [self._text(row, places) for _, row in rows]
+            yield b"".join([b',\n"%b": %b' % pair for pair in zip(names, texts, strict=True)])
 
     def _rows(self) -> Iterator[tuple[str, Row]]:
         """Yield every record; one whose call has not returned says so."""
@@ -374,16 +372,15 @@ class Fold:
         """Yield the lines of the nodes, and then of the parents that are none."""
         last: dict[str, None] = {}
         for rows in _some((name, parent) for name, (parent, _) in self.nodes.rows()):
-            for parent in reversed(
-                dict.fromkeys(parent for _, parent in reversed(rows) if parent is not None)
-            ):
+            parents = dict.fromkeys(parent for _, parent in reversed(rows) if parent is not None)
+            for parent in reversed(parents):
                 last.pop(parent, None)
                 last[parent] = None
             yield _nodes(rows)
         wanted = {each for parent in last for each in (parent, *_both(parent))}
         tree = {name: parent for name, (parent, _) in self.nodes.rows() if name in wanted}
         if absent := [parent for parent in last if parent not in tree]:
-            yield _nodes(list(_missing(absent, tree.get, tree.__contains__).items()))
+            yield _nodes(list(_missing(absent, tree).items()))
 
 
 def _some(rows: Iterator[tuple[str, Row]]) -> Iterator[list[tuple[str, Row]]]:
@@ -399,23 +396,16 @@ def _nodes(rows: list[tuple[str, str | None]]) -> bytes:
     return b"".join([b',\n"%b": %b' % (n, texts[parent]) for n, (_, parent) in zip(names, rows, strict=True)])
 
 
-def _missing(
-    absent: Iterable[str], parent_of: Callable[[str], str | None], known: Callable[[str], bool]
-) -> dict[str, str | None]:
-    """Return the nodes that a tree lacks, with their parents.
-
-    absent: the parents in the tree that are no nodes.
-    parent_of: takes a node and returns its parent.
-    known: takes a name and returns whether it is a node.
-    """
+def _missing(absent: Iterable[str], tree: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the nodes that a tree lacks, with their parents. absent: the parents in the tree that are no nodes."""
     out: dict[str, str | None] = {}
     todo = list(absent)
     while todo:
         name = todo.pop()
-        if name in out or known(name):
+        if name in out or name in tree:
             continue
         forward = with_direction(name, "forward")
-        above = parent_of(forward) if name != forward and known(forward) else None
+        above = tree.get(forward) if name != forward else None
         parent = above and with_direction(above, "backward")
         out[name] = parent
         if parent is not None:

@@ -133,10 +133,9 @@ class TensorFiles:
             found, said, off = getattr(true, name.lower()), tensor.statistic(name), near * (name == "Mean")
             if found is None or said is None:
                 continue
-            sure = math.isfinite(found) and math.isfinite(said) and name != "Norm"
-            if (self.own or sure) and not (
-                math.isclose(found, said, rel_tol=close, abs_tol=off) or (found != found and said != said)
-            ):
+            sure = self.own or (math.isfinite(found) and math.isfinite(said) and name != "Norm")
+            same = math.isclose(found, said, rel_tol=close, abs_tol=off) or (found != found and said != said)
+            if sure and not same:
                 yield f"its file {path.name} has the {name} {found}, its record says {said}."
 
 

@@ -80,22 +80,19 @@ def parse_report(raw: bytes, where: str = "report.json") -> Report:
     return Report(**known, covered=None if journal is None else int(journal["bytes"]), document=document)
 
 
+def _all(kind: type, items: Iterable[Any]) -> bool:
+    return all(isinstance(item, kind) for item in items)
+
+
 def _is_norm(entry: Any) -> bool:
-    return (
-        isinstance(entry, list)
-        and len(entry) == 2
-        and isinstance(entry[0], str)
-        and isinstance(entry[1], int | float)
-        and not isinstance(entry[1], bool)
-        and abs(entry[1]) <= sys.float_info.max
-    )
+    if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)):
+        return False
+    norm = entry[1]
+    return type(norm) in (int, float) and abs(norm) <= sys.float_info.max
 
 
 _OBJECT = (lambda x: isinstance(x, dict), "is not a JSON object.")
-_OBJECTS = (
-    lambda x: isinstance(x, list) and all(isinstance(item, dict) for item in x),
-    "is not a list of JSON objects.",
-)
+_OBJECTS = (lambda x: isinstance(x, list) and _all(dict, x), "is not a list of JSON objects.")
 _TIME = (lambda x: isinstance(x, str | None), "{} is neither a text nor null.")
 #: Key -> whether a value may be there, and what is said of one that may not.
 _FORMS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -105,14 +102,8 @@ _FORMS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(_WHOLE, (is_count, "{} is not a count.")),
     "format_version": (lambda x: isinstance(x, str), "{} is not a text."),
     **dict.fromkeys(("started", "ended"), _TIME),
-    "missing": (
-        lambda x: isinstance(x, dict) and all(isinstance(why, str) for why in x.values()),
-        "is not a table of reasons.",
-    ),
-    "graphs": (
-        lambda x: isinstance(x, dict) and all(isinstance(found, dict) for found in x.values()),
-        "is not a table of JSON objects.",
-    ),
+    "missing": (lambda x: isinstance(x, dict) and _all(str, x.values()), "is not a table of reasons."),
+    "graphs": (lambda x: isinstance(x, dict) and _all(dict, x.values()), "is not a table of JSON objects."),
     "first_non_finite": (lambda x: isinstance(x, dict | None), "is neither a JSON object nor null."),
     "journal": (
         lambda x: x is None or (isinstance(x, dict) and is_count(x.get("bytes"))),

@@ -32,12 +32,9 @@ def path_text(path: ValuePath) -> str:
 
 def is_tensor(node: Any) -> bool:
     """Return whether an encoded value describes a tensor or an array."""
-    return (
-        isinstance(node, dict)
-        and isinstance(node.get("type"), str)
-        and isinstance(node.get("dtype"), str)
-        and isinstance(node.get("shape"), list)
-    )
+    if not (isinstance(node, dict) and isinstance(node.get("type"), str)):
+        return False
+    return isinstance(node.get("dtype"), str) and isinstance(node.get("shape"), list)
 
 
 def _claims_to_be_one(node: dict[str, Any]) -> bool:

@@ -41,7 +41,6 @@ class Documents:
     faults: list[dict[str, Any]]
 
     def pages(self) -> Pages:
-        """Return the same in lines."""
         nodes = {} if self.header.get("level") == "L1" else self.construct
         records, stack, construct = map(_lines, (self.data, self.stack, nodes))
         return Pages(self.header, records, stack, construct, self.coverage, self.faults)

@@ -49,11 +49,8 @@ def recover_rank(rank: Rank) -> Recovery:
     result = functools.partial(Recovery, rank.path, rank.step, rank.number)
     path = rank.path / layout.JOURNAL
     if not path.is_file():
-        why = (
-            "the run ended before its first record"
-            if rank.is_empty
-            else "the step ended, or msprobe wrote the dump"
-        )
+        ended = "the step ended, or msprobe wrote the dump"
+        why = "the run ended before its first record" if rank.is_empty else ended
         return result("nothing", f"There is no journal: {why}.")
     try:
         if rank.source == "files" and rank.report is not None and rank.report.state == "complete":
