@@ -76,10 +76,9 @@ _KEYS |= {"original_dtype": "dtype", "checksum": "md5"}
 _TEXTS = {"device_mesh": json_text, "layout": lambda x: x if isinstance(x, str) else json_text(x)}
 #: Key of a tensor object -> its column, and what makes the cell.
 _CELLS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    _KEYS.get(column.name, column.name): (column.name, _TEXTS.get(column.name, _MAKERS[column.type]))
-    for column in TENSOR
-    if column.name
-    not in ("dtype", "elements", "finite", "file", "extra")  # which are made of several, or not of it
+    _KEYS.get(name, name): (name, _TEXTS.get(name, _MAKERS[kind]))
+    for name, kind in TENSOR.items()
+    if name not in ("dtype", "elements", "finite", "file", "extra")  # which are made of several, or not of it
 }
 
 

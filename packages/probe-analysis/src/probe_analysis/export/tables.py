@@ -12,7 +12,7 @@ from probe_format.errors import FormatError, ProbeError
 from probe_analysis.calls.run import Run
 
 from .cells import json_text
-from .columns import SCHEMA_VERSION, TABLES, Type
+from .columns import SCHEMA_VERSION, TABLES
 from .count import Count
 
 GROUP = 1 << 15
@@ -81,8 +81,10 @@ class _TableWriter:
     """Write the rows of one table into one file; `close` writes the last of them. group: how many rows to hold."""
 
     def __init__(self, pyarrow: Any, table: str, path: Path, group: int) -> None:
-        types = _types(pyarrow)
-        fields = [pyarrow.field(column.name, types[column.type]) for column in TABLES[table]]
+        types = {"text": pyarrow.string(), "integer": pyarrow.int64(), "double": pyarrow.float64()}
+        types |= {"texts": pyarrow.list_(types["text"]), "integers": pyarrow.list_(types["integer"])}
+        types["boolean"] = pyarrow.bool_()
+        fields = [pyarrow.field(name, types[kind]) for name, kind in TABLES[table].items()]
         about = {"probe_export_version": SCHEMA_VERSION, "probe_export_table": table}
         self._pyarrow, self._group = pyarrow, group
         self._schema = pyarrow.schema(fields, metadata=about)
@@ -113,17 +115,6 @@ class _TableWriter:
             if self._held:
                 self._write()
             self._writer.close()
-
-
-def _types(pyarrow: Any) -> Mapping[Type, Any]:
-    return {
-        "text": pyarrow.string(),
-        "integer": pyarrow.int64(),
-        "double": pyarrow.float64(),
-        "boolean": pyarrow.bool_(),
-        "texts": pyarrow.list_(pyarrow.string()),
-        "integers": pyarrow.list_(pyarrow.int64()),
-    }
 
 
 def _utf8(cell: Any) -> Any:

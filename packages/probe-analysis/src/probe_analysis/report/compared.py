@@ -1,7 +1,7 @@
 """Write how two runs differ as columns: which call belongs to which, and the numbers of those that differ."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import frozen
@@ -87,21 +87,20 @@ def _around(b: RunColumns, name: str, back: list[int], alone: dict[str, int]) ->
     return -1
 
 
+#: A column of the page -> what it has of the saved values.
+_MEASURED = {"maxAbs": "max_abs", "maxRel": "max_rel", "maxUlp": "max_ulp"}
+_MEASURED |= {"cosine": "cosine", "beyond": "beyond"}
+
+
 def _values(changed: Sequence[tuple[CallDiff, int]], texts: Numbering) -> dict[str, Any]:
     rows = [(place, value) for call, place in changed for value in call.values]
-
-    def of(number: Callable[[Any], float]) -> Any:
-        return numbers([math.nan if value.elements is None else number(value.elements) for _, value in rows])
-
-    return {
+    document = {
         "node": whole([place for place, _ in rows]),
         "slot": whole([texts[value.slot] for _, value in rows]),
         "side": whole([SIDES.index(value.side) for _, value in rows]),
         "relative": numbers([value.distance.relative for _, value in rows]),
         "what": whole([texts[value.distance.what] for _, value in rows]),
-        "maxAbs": of(lambda e: e.max_abs),
-        "maxRel": of(lambda e: e.max_rel),
-        "cosine": of(lambda e: e.cosine),
-        "maxUlp": of(lambda e: math.nan if e.max_ulp is None else e.max_ulp),
-        "beyond": of(lambda e: e.beyond),
     }
+    for key, name in _MEASURED.items():
+        document[key] = numbers([getattr(value.elements, name, math.nan) for _, value in rows])
+    return document

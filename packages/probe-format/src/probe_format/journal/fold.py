@@ -18,7 +18,7 @@ from typing import Any
 from attrs import Factory, define, field
 
 from probe_format import jsonio, layout
-from probe_format.names import with_direction
+from probe_format.names import Direction, with_direction
 
 from .events import NODE, STRUCTURE, Event
 from .packed import Packed, Table
@@ -81,10 +81,6 @@ def _overlaid(old: Row, new: Row) -> Row:
     return old if new is None else new
 
 
-def _is_gradients(name: str) -> bool:
-    return with_direction(name, "forward") != name
-
-
 def _parent(name: str, rows: list[tuple[str | None, bool]]) -> tuple[str | None, bool]:
     """Return what the last call said of its parent; without a call, what the first gradients said."""
     return next((row for row in reversed(rows) if row[1]), rows[0])
@@ -105,7 +101,7 @@ class Fold:
     _header: Head = field(factory=dict)
     _labels: dict[str, None] = field(factory=dict)
     _tree: bool = True
-    data: Table = field(factory=lambda: Table(_joined, _is_gradients))
+    data: Table = field(factory=lambda: Table(_joined, lambda name: with_direction(name, "forward") != name))
     _calls: set[str] = field(factory=set)  # those that have not returned
     nodes: Table = field(factory=lambda: Table(_parent))
     _stacks: dict[int, Packed] = field(factory=dict)
@@ -286,7 +282,7 @@ class Fold:
         """Return the newer records, which one of this name may join."""
         data = self.data
         if len(data.rows_open) > data.most and name not in data.rows_open:
-            data.pack(self._is_ready)
+            data.pack(lambda name: name not in self._calls)
         return data.rows_open
 
     def _reopened(self, name: str) -> dict[bytes, Row]:
@@ -294,9 +290,6 @@ class Fold:
         rows = self._open(name)
         rows[name] = row = _opened(rows.get(name, b"{}"))
         return row  # type: ignore[no-any-return]
-
-    def _is_ready(self, name: str) -> bool:
-        return name not in self._calls
 
     def _node(self, name: str, parent: str | None, *, called: bool) -> None:
         nodes = self.nodes
@@ -377,7 +370,8 @@ class Fold:
                 last.pop(parent, None)
                 last[parent] = None
             yield _nodes(rows)
-        wanted = {each for parent in last for each in (parent, *_both(parent))}
+        ways: tuple[Direction, ...] = ("forward", "backward")
+        wanted = {*last, *(with_direction(parent, way) for parent in last for way in ways)}
         tree = {name: parent for name, (parent, _) in self.nodes.rows() if name in wanted}
         if absent := [parent for parent in last if parent not in tree]:
             yield _nodes(list(_missing(absent, tree).items()))
@@ -411,10 +405,6 @@ def _missing(absent: Iterable[str], tree: Mapping[str, str | None]) -> dict[str,
         if parent is not None:
             todo.append(parent)
     return out
-
-
-def _both(name: str) -> tuple[str, str]:
-    return with_direction(name, "forward"), with_direction(name, "backward")
 
 
 _HANDLERS = {name[3:]: method for name, method in vars(Fold).items() if name.startswith("on_")}

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 from pathlib import Path
 
 from probe_format.layout import CONSTRUCT, DEBUG, DUMP, ERRORS, JOURNAL, REPORT, STACK, TENSORS, dump_path_of
@@ -17,7 +18,11 @@ def clear(directory: Path) -> None:
 
     Raises OSError when the directory, or its dump_tensor_data, is a link: Probe makes no dump behind one.
     """
-    for path, wanted in ((directory / TENSORS, _is_tensor_file), (directory, _OWN.__contains__)):
+    files = (
+        (directory / TENSORS, re.compile(r".*\.(pt|npy)", re.DOTALL).fullmatch),
+        (directory, _OWN.__contains__),
+    )
+    for path, wanted in files:
         folder = Folder(path, dump_path_of(directory))
         with contextlib.suppress(FileNotFoundError):
             for name in filter(wanted, os.listdir(folder.fd)):
@@ -64,7 +69,3 @@ def _empty(directory: Path, above: Folder) -> bool:
             raise
         return False
     return True
-
-
-def _is_tensor_file(name: str) -> bool:
-    return name.endswith((".pt", ".npy"))
