@@ -13,8 +13,14 @@ from probe_format.schema import Parts, Side, Value, parts_of, writes_into
 
 from probe_analysis.align.alignment import Pair
 from probe_analysis.calls.run import GRADIENTS, Call, Run, ended_inside
-from probe_analysis.compare.distance import ArgumentDifference, Distance, compare_arguments, distance
-from probe_analysis.compare.elements import Elements, compare_elements
+from probe_analysis.compare.distance import (
+    ArgumentDifference,
+    Distance,
+    Elements,
+    compare_arguments,
+    compare_elements,
+    distance,
+)
 from probe_analysis.compare.tolerance import Tolerance
 
 #: What a call did that the other did not: got other arguments, other parameters, other tensors from a part of the

@@ -17,7 +17,7 @@ from probe_format.statistics import COUNTS, WHOLE
 
 from probe_analysis.calls.run import Run
 
-from .count import Count
+from .rows import Count
 
 #: The groups of curves; the cells of a tensor have them in small letters.
 _GROUPS = (*WHOLE, *COUNTS)

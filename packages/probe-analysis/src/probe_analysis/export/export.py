@@ -9,9 +9,9 @@ from probe_format.safe_files import naming
 
 from probe_analysis.calls.run import Progress, Run, Source, runs_of
 
-from .count import Count
 from .events import write_curves
 from .output import mark, whole_folder
+from .rows import Count
 from .tables import GROUP, write_tables
 
 Form = Literal["parquet", "tensorboard"]

@@ -13,7 +13,7 @@ from probe_analysis.calls.run import Run
 
 from .cells import json_text
 from .columns import SCHEMA_VERSION, TABLES
-from .count import Count
+from .rows import Count
 
 GROUP = 1 << 15
 """Rows that are held in memory until they are written."""

@@ -11,9 +11,9 @@ from probe_format.schema import Parts, Value
 from probe_analysis.calls.run import Call
 from probe_analysis.compare.tolerance import Tolerance
 
-from .collectives import collective
 from .compact_run import Form
 from .disagreement import Held, Reason, mark, trusted
+from .rows import collective
 
 
 def _is_placed(tensor: Mapping[str, Any]) -> bool:

@@ -10,11 +10,10 @@ from probe_format.schema import Parts
 
 from probe_analysis.calls.run import Run
 
-from .collectives import PIPES, collective
 from .compact_run import CompactRun
 from .disagreement import mark
 from .expected import in_update, is_divided
-from .rows import Row, Stop
+from .rows import PIPES, Row, Stop, collective
 
 
 @frozen

@@ -9,12 +9,11 @@ from probe_format.names import CLIP_GRAD, OPTIMIZER
 from probe_analysis.calls.run import GRADIENTS, Call, Progress
 from probe_analysis.compare.distance import distance
 
-from .collectives import collective, is_collective, results_of, rounds
 from .compact_run import CompactRun
 from .disagreement import Disagreement, Local, odd_of, parted, ranks_text, unreduced
 from .expected import Expected, expected_of, global_form, in_update, may_agree
 from .replicas import History, Replicas, note_inputs, same_updates
-from .rows import Missing, Row, rows_of, stop_of
+from .rows import Missing, Row, collective, is_collective, results_of, rounds, rows_of, stop_of
 
 
 def compare_step(

@@ -11,9 +11,8 @@ from probe_format.excerpts import text
 
 from probe_analysis.calls.run import Call, Progress, Run, is_own
 
-from .facts import Facts
+from .facts import Facts, RecordColumns
 from .page import Numbering, whole
-from .record_columns import RecordColumns
 
 _KINDS = {"module": 0, "api": 1, "parameters_grad": 2, "optimizer_grad": 2, "debug": 3}
 _NO_RECORD = 4
