@@ -9,6 +9,7 @@ import os
 import resource
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Self
 
 #: The permissions of new files and folders; the umask may take some away.
 FILE_MODE = 0o640
@@ -77,6 +78,12 @@ class Descriptor:
             _close(fd)
             raise OSError(errno.ESTALE, "another one is in its place by now", str(self))
         self.number, self._inode, self._device = _raised(fd), found.st_ino, found.st_dev
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close it where it is open; more calls do nothing."""
@@ -198,7 +205,7 @@ def _close(fd: int) -> None:
 
 def replace_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
     """Do the same as `Folder.replace` with a file in a folder that is not held."""
-    with contextlib.closing(Folder(path.parent)) as folder:
+    with Folder(path.parent) as folder:
         folder.replace(path.name, content)
 
 

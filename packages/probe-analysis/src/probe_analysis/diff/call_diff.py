@@ -103,8 +103,7 @@ class Comparison:
     tolerance: what rounding explains.
     load: whether saved values are compared.
     follows: whether an earlier step has a cause: what comes in may then differ because of that.
-    noise: record -> slot of the first run -> how far two runs of the same program are apart there; None where that
-        is not measured.
+    noise: record -> how far two runs of the same program are apart there; None where that is not measured.
     look: is given both records, so that nobody needs to read them again.
     """
 
@@ -113,7 +112,7 @@ class Comparison:
     tolerance: Tolerance
     load: bool
     follows: bool = False
-    noise: Mapping[str, Mapping[str, float]] | None = None
+    noise: Mapping[str, float] | None = None
     look: Look | None = None
 
     @cached_property
@@ -175,7 +174,7 @@ class Comparison:
         compared = not pair.a.backward and "in" in shared
         arguments = compare_arguments(a.others, b.others, both=self.across) if compared else ()
         if self.noise is not None:
-            own = 4.0 * max(self.noise.get(pair.a.name, {}).values(), default=0.0)
+            own = 4.0 * self.noise.get(pair.a.name, 0.0)
         else:
             own = self.tolerance.of([v.tensor for parts in (a, b) for v in parts.values])
         sides = zip((pair.a, pair.b), records, (self.a.open, self.b.open), strict=True)
@@ -186,7 +185,7 @@ class Comparison:
             shared = tuple(side for side in shared if side != "out")
         said = ((each, Distance(0.0, f"is lost in the {which}: {each.why}")) for each, which in lost)
         told = tuple(ValueDiff(each.slot, each.side, what) for each, what in said)  # they have no size
-        found = tuple(self._apart(pair, a, b, own, shared))
+        found = tuple(self._each(pair, a, b, own, shared))
         if not any(v.side == "out" for v in found):  # what a call wrote over may be memory of `torch.empty`
             found = tuple(v for v in found if v.distance.form or not writes_into(pair.a.name, v.slot))
         values = told + found
@@ -208,9 +207,7 @@ class Comparison:
         made = largest["out"]
         return CallDiff(pair, values, arguments, brought, made, allowed, entry, cause, unshared, blind)
 
-    def _apart(
-        self, pair: Pair, a: Parts, b: Parts, own: float, sides: Iterable[Side]
-    ) -> Iterator[ValueDiff]:
+    def _each(self, pair: Pair, a: Parts, b: Parts, own: float, sides: Iterable[Side]) -> Iterator[ValueDiff]:
         for side in sides:
             given = side == "out" and pair.a.backward
             for x, y in _matched(a.side(side), b.side(side), across=self.across, given=given):

@@ -211,11 +211,12 @@ def _compare(
     return RunDiff(a, b, alignment, tuple(calls), verdict, tuple(notes))
 
 
-def _noise(twice: Comparison) -> dict[str, dict[str, float]]:
+def _noise(twice: Comparison) -> dict[str, float]:
+    """Return record -> how far two runs of the same program are apart there."""
     found = {}
     for pair in align(twice.a, twice.b).pairs:
-        apart = {v.slot: v.distance.relative for v in twice.of(pair).values}
-        found[pair.a.name] = {slot: relative for slot, relative in apart.items() if not math.isinf(relative)}
+        apart = (value.distance.relative for value in twice.of(pair).values)
+        found[pair.a.name] = max((relative for relative in apart if relative < math.inf), default=0.0)
     return found
 
 

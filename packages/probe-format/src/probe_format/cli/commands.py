@@ -14,8 +14,7 @@ from probe_format.write.recovery import recover_rank
 
 from .bad import story
 from .command import shown
-from .record_text import View
-from .show import heading, summary, tree
+from .show import View, heading, summary, tree
 
 #: Lines that the tree of non-finite records has at most, unless all are asked for.
 _MOST = 20

@@ -224,13 +224,9 @@ class Fold:
         rows[name] = row
 
     def _blank(self, e: Head) -> Row:
-        of_input, of_output = e.get("g", (0, 0))
-        part = {}
-        if of_input is not None:  # else data_mode filters this side out, and the key is absent
-            part[_INPUT] = blank_slots(of_input, self.room)
-        if of_output is not None:
-            part[_OUTPUT] = blank_slots(of_output, self.room)
-        return part
+        sides = zip((_INPUT, _OUTPUT), e.get("g", (0, 0)), strict=True)
+        # A side that data_mode filters out has no form, and its key is absent.
+        return {key: blank_slots(form, self.room) for key, form in sides if form is not None}
 
     def _later(self, row: Row, e: Head) -> Row:
         """Return what a later backward pass through a call fills."""

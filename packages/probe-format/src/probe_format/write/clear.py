@@ -23,11 +23,9 @@ def clear(directory: Path) -> None:
         (directory, _OWN.__contains__),
     )
     for path, wanted in files:
-        folder = Folder(path, dump_path_of(directory))
-        with contextlib.suppress(FileNotFoundError):
+        with Folder(path, dump_path_of(directory)) as folder, contextlib.suppress(FileNotFoundError):
             for name in filter(wanted, os.listdir(folder.fd)):
                 folder.remove(name)
-        folder.close()
 
 
 def discard(directory: Path, inode: tuple[int, int]) -> None:
@@ -42,7 +40,7 @@ def discard(directory: Path, inode: tuple[int, int]) -> None:
     """
     step = Folder(directory.parent, dump_path_of(directory))
     removed = directory.with_name(f"{_REMOVED}{directory.name}")
-    with contextlib.closing(step), contextlib.suppress(FileNotFoundError):
+    with step, contextlib.suppress(FileNotFoundError):
         found = os.stat(directory.name, dir_fd=step.fd, follow_symlinks=False)
         if (found.st_dev, found.st_ino) != inode:
             return
@@ -59,8 +57,7 @@ def _empty(directory: Path, above: Folder) -> bool:
     """Remove a dump and its folder, if it is there. Return whether it is gone: no file of somebody else was in it."""
     try:
         clear(directory)
-        folder = Folder(directory, above.path)
-        with contextlib.suppress(FileNotFoundError), contextlib.closing(folder):
+        with contextlib.suppress(FileNotFoundError), Folder(directory, above.path) as folder:
             os.rmdir(TENSORS, dir_fd=folder.fd)
         with contextlib.suppress(FileNotFoundError):
             os.rmdir(directory.name, dir_fd=above.fd)

@@ -68,13 +68,9 @@ def write_documents(
     started: str | None = None,
 ) -> dict[str, Any]:
     """Write one rank's files, each complete before it takes its name; return the report (spec/report.md)."""
-    folder = Folder(directory)
-    try:
-        return write_pages(
-            folder, documents.pages(), state=state, journal_bytes=journal_bytes, started=started
-        )
-    finally:
-        folder.close()
+    pages = documents.pages()
+    with Folder(directory) as folder:
+        return write_pages(folder, pages, state=state, journal_bytes=journal_bytes, started=started)
 
 
 def write_pages(

@@ -78,13 +78,11 @@ def recover_rank(rank: Rank) -> Recovery:
     # The files cover the torn tail too: it was read, and holds no event.
     folder = Folder(rank.path, layout.dump_path_of(rank.path))
     try:
-        with in_memory(path), known_forms(rank.path):
+        with folder, in_memory(path), known_forms(rank.path):
             report = write_pages(folder, pages, state="recovered", journal_bytes=contents.file_bytes)
     except TooLargeError:
         raise
     except FormatError as error:
         return result("nothing", str(error))
-    finally:
-        folder.close()
     outcome: Literal["whole", "partial"] = "partial" if contents.state == "damaged" else "whole"
     return result(outcome, detail, report["records"], report["tensors"])
