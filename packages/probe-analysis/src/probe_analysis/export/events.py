@@ -17,14 +17,14 @@ from probe_format.statistics import COUNTS, WHOLE
 
 from probe_analysis.calls.run import Run
 
-from .rows import Count
+from .rows import ExportCount
 
 #: The groups of curves; the cells of a tensor have them in small letters.
 _GROUPS = (*WHOLE, *COUNTS)
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # the first double that rounds to infinity
 
 
-def write_curves(runs: Iterable[Run], folder: Path, count: Count) -> None:
+def write_curves(runs: Iterable[Run], folder: Path, count: ExportCount) -> None:
     """Write one event file for each process, whose steps come one after the other: so they do among the runs.
 
     Raises ProbeError, which says what to install, where tensorboard cannot be imported.

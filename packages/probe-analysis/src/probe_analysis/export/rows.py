@@ -144,7 +144,7 @@ _AMOUNTS = ("runs", "records", "tensors", "arguments", "left_out", "too_large")
 
 
 @define(eq=False)
-class Count:
+class ExportCount:
     """Hold how much was written, and what could not be read.
 
     filter: only records with this text in their names are written.

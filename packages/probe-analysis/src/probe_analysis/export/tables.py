@@ -13,13 +13,13 @@ from probe_analysis.calls.run import Run
 
 from .cells import json_text
 from .columns import SCHEMA_VERSION, TABLES
-from .rows import Count
+from .rows import ExportCount
 
 GROUP = 1 << 15
 """Rows that are held in memory until they are written."""
 
 
-def write_tables(runs: Iterable[Run], folder: Path, count: Count, group: int = GROUP) -> None:
+def write_tables(runs: Iterable[Run], folder: Path, count: ExportCount, group: int = GROUP) -> None:
     """Write the tables of one run after the other. One that cannot be read has a row in the table of runs.
 
     group: how many rows of a table are held in memory.
@@ -45,7 +45,7 @@ def write_tables(runs: Iterable[Run], folder: Path, count: Count, group: int = G
             _write(run, tables, count)
 
 
-def _write(run: Run, tables: Mapping[str, _TableWriter], count: Count) -> None:
+def _write(run: Run, tables: Mapping[str, _TableWriter], count: ExportCount) -> None:
     before, rank = count.amounts.copy(), run.rank
     about: dict[str, Any] = {"run": run.label, "folder": str(rank.path.absolute()), "mode": rank.mode}
     about["distributed"] = rank.number is not None

@@ -11,7 +11,7 @@ from probe_format.schema import Parts, Value
 from probe_analysis.calls.run import Call
 from probe_analysis.compare.tolerance import Tolerance
 
-from .compact_run import Form
+from .compact_run import RecordForm
 from .disagreement import Held, Reason, mark, trusted
 from .rows import collective
 
@@ -96,7 +96,7 @@ def in_update(call: Call) -> bool:
     return call.parent in _UPDATES
 
 
-def may_agree(call: Call, forms: Iterable[Form]) -> bool:
+def may_agree(call: Call, forms: Iterable[RecordForm]) -> bool:
     """Return whether `expected_of` can find something in a call where nothing is asked. forms: of its records."""
     if in_update(call) or (call.kind == "api" and not call.backward):
         return True

@@ -13,7 +13,7 @@ from probe_analysis.calls.run import Run
 from .compact_run import CompactRun
 from .disagreement import mark
 from .expected import in_update, is_divided
-from .rows import PIPES, Row, Stop, collective
+from .rows import PIPES, Joint, Stop, collective
 
 
 @frozen
@@ -176,7 +176,7 @@ def same_updates(runs: Mapping[int, CompactRun], replicas: Replicas, history: Hi
     return same
 
 
-def note_inputs(label: str, rows: Sequence[Row], runs: Mapping[int, CompactRun], history: History) -> None:
+def note_inputs(label: str, rows: Sequence[Joint], runs: Mapping[int, CompactRun], history: History) -> None:
     """Note it when every replica gets the same data: data-parallel ranks should not."""
     firsts = ((next(iter(row.values())), row) for row in rows)
     tops = ((c, row) for c, row in firsts if c.kind == "module" and not c.backward and c.parent is None)

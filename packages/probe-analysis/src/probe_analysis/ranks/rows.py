@@ -14,7 +14,7 @@ from .compact_run import CompactRun
 from .disagreement import ranks_text
 
 #: One call as each rank made it, the lowest rank first.
-Row = Mapping[int, Call]
+Joint = Mapping[int, Call]
 
 
 @frozen(eq=False)
@@ -31,7 +31,7 @@ class Missing:
     absent: tuple[int, ...]
 
 
-def rows_of(runs: Mapping[int, Run]) -> tuple[list[Row], list[Missing]]:
+def rows_of(runs: Mapping[int, Run]) -> tuple[list[Joint], list[Missing]]:
     """Return the calls of a step in the order of the lowest rank, and those that not every rank makes."""
     first, *others = runs
     found: dict[str, dict[int, Call]] = {call.name: {first: call} for call in runs[first].calls}
@@ -73,7 +73,7 @@ class Stop(AtCall):
     sentence: str
 
 
-def stop_of(step: str, rows: Sequence[Row], runs: Mapping[int, Run]) -> Stop | None:
+def stop_of(step: str, rows: Sequence[Joint], runs: Mapping[int, Run]) -> Stop | None:
     """Return where the first rank stopped; None where all ended the step, or all are in one place.
 
     rows: the calls of the step, in the order of the lowest rank.
@@ -124,7 +124,7 @@ PIPES = frozenset(["send", "recv", "isend", "irecv", "batch_isend_irecv"])
 _PREFIXES = ("Distributed.", "MintDistributed.")
 
 
-def results_of(calls: Row, runs: Mapping[int, CompactRun]) -> Iterator[tuple[str, dict[int, Value]]]:
+def results_of(calls: Joint, runs: Mapping[int, CompactRun]) -> Iterator[tuple[str, dict[int, Value]]]:
     """Yield the slot of each result that all ranks of a collective call share, with the result of each rank.
 
     calls, runs: rank -> its call, and its run.
@@ -156,7 +156,7 @@ def is_collective(what: str) -> bool:
     return what in _RESULTS or what in _OTHERS
 
 
-def rounds(runs: Mapping[int, CompactRun]) -> tuple[list[Row], list[Missing]]:
+def rounds(runs: Mapping[int, CompactRun]) -> tuple[list[Joint], list[Missing]]:
     """Return the collective calls that were made together, and those that some rank of a group did not make.
 
     runs: rank -> its run of one step.
@@ -169,7 +169,7 @@ def rounds(runs: Mapping[int, CompactRun]) -> tuple[list[Row], list[Missing]]:
                 ranks, key = _described(run, call, what)
                 members = sequences.setdefault(ranks, {})
                 members.setdefault(rank, []).append((key, call))
-    together: list[Row] = []
+    together: list[Joint] = []
     missing: list[Missing] = []
     for ranks, made in sequences.items():
         group = tuple(rank for rank in runs if ranks is None or rank in ranks)
@@ -182,7 +182,7 @@ Made = list[tuple[Hashable, Call]]
 Group = tuple[int, ...]
 
 
-def _match(group: Group, made: Mapping[int, Made], together: list[Row], missing: list[Missing]) -> None:
+def _match(group: Group, made: Mapping[int, Made], together: list[Joint], missing: list[Missing]) -> None:
     """Put the calls of one group together: each rank's with those of the sequence that most ranks have, or begin."""
     keys = {rank: tuple(key for key, _ in calls) for rank, calls in made.items()}
     counts = Counter(keys.values())

@@ -13,7 +13,7 @@ from .compact_run import CompactRun
 from .disagreement import Disagreement, Local, odd_of, parted, ranks_text, unreduced
 from .expected import Expected, expected_of, global_form, in_update, may_agree
 from .replicas import History, Replicas, note_inputs, same_updates
-from .rows import Missing, Row, collective, is_collective, results_of, rounds, rows_of, stop_of
+from .rows import Joint, Missing, collective, is_collective, results_of, rounds, rows_of, stop_of
 
 
 def compare_step(
@@ -59,7 +59,7 @@ class _Step:
     tolerance: float
     local: Mapping[int, Local]
 
-    def row(self, row: Row, updates: bool, asked: Sequence[str]) -> Iterator[Disagreement]:
+    def row(self, row: Joint, updates: bool, asked: Sequence[str]) -> Iterator[Disagreement]:
         call = next(iter(row.values()))
         if collective(call):
             return  # paired by their groups instead

@@ -21,7 +21,7 @@ _COLUMNS = ("name", "parent", "backward", "kind", "order", "stack", "note", "arg
 
 
 @frozen(eq=False)
-class Node:
+class TreeLine:
     """Hold a line of the tree.
 
     call: what was recorded; None for a call that was seen and left out.
@@ -33,10 +33,10 @@ class Node:
     parent: int
 
 
-def _nodes(run: Run) -> list[Node]:
+def _nodes(run: Run) -> list[TreeLine]:
     parents = run.rank.construct.with_records(run.by_name, "backward", "forward")
     places: dict[str | None, int] = {None: -1, **{name: i for i, name in enumerate(parents)}}
-    return [Node(name, run.by_name.get(name), places[parent]) for name, parent in parents.items()]
+    return [TreeLine(name, run.by_name.get(name), places[parent]) for name, parent in parents.items()]
 
 
 @frozen(eq=False)
@@ -50,7 +50,7 @@ class RunColumns:
 
     run: Run
     number: int
-    nodes: list[Node]
+    nodes: list[TreeLine]
     places: dict[str, int]
     document: dict[str, Any]
 
@@ -98,11 +98,11 @@ class Writer:
             **{key: whole(column) for key, column in zip(_COLUMNS, columns, strict=True)},
             **{key: whole(np.asarray(column)[places]) for key, column in tensors},
         }
-        document["coverage"] = coverage_of(run)
+        document["coverage"] = _coverage_of(run)
         document["begin"] = whole([*columns[-1], len(order)])
         return RunColumns(run, number, nodes, {node.name: i for i, node in enumerate(nodes)}, document)
 
-    def _stack(self, run: Run, node: Node) -> int:
+    def _stack(self, run: Run, node: TreeLine) -> int:
         frames = run.rank.stack.of(node.name) if node.call is None else node.call.stack
         found = self._stack_numbers[frames]
         if found == len(self.stacks):
@@ -116,7 +116,7 @@ _FACTS = ("framework", "level", "task", "tool", "format_version", "checksum")
 _FAULTS = "Failures of Probe's own"
 
 
-def coverage_of(run: Run) -> dict[str, Any]:
+def _coverage_of(run: Run) -> dict[str, Any]:
     """Return what the page says about how a run was recorded; all of it texts.
 
     sentence: the most important thing first.

@@ -60,12 +60,12 @@ _WIDTH = 28
 _LONGEST = 200
 
 
-def record_lines(record: Record, indent: str, view: View) -> Iterator[str]:
+def _record_lines(record: Record, indent: str, view: View) -> Iterator[str]:
     """Yield the lines of a record: its name and marks, the caller, its tensors and its other values."""
     tensors = record.tensors
     bad = any(tensor.non_finite for tensor in tensors)
     yield f"{indent}{record.name}{_marks(record)}{'  NOT FINITE' if bad and view.brief else ''}"
-    yield from caller_line(record.stack, indent, view)
+    yield from _caller_line(record.stack, indent, view)
     if view.brief:
         return
     for tensor in tensors:
@@ -80,7 +80,7 @@ def record_lines(record: Record, indent: str, view: View) -> Iterator[str]:
                 yield f"{indent}{INDENT}{_scalar(keys, leaf)}"
 
 
-def caller_line(stack: tuple[str, ...], indent: str, view: View) -> Iterator[str]:
+def _caller_line(stack: tuple[str, ...], indent: str, view: View) -> Iterator[str]:
     """Yield the line of the code that made the call, where the view shows it and it is known."""
     if view.stack and stack:
         # The innermost frame outside the framework and Probe, also in an installed model package.
@@ -234,10 +234,10 @@ def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
         if name not in wanted:
             yield indent + name
         elif len(records):
-            yield from record_lines(records[name], indent, view)
+            yield from _record_lines(records[name], indent, view)
         else:
             yield indent + name
-            yield from caller_line(rank.stack.of(name), indent, view)
+            yield from _caller_line(rank.stack.of(name), indent, view)
         if view.depth is not None and depth + 1 >= view.depth:
             if below:
                 yield f"{indent}{INDENT}... {len(below)} inside"

@@ -19,7 +19,7 @@ from probe_format.values import ValuePath, is_leaf
 
 _NON_FINITE = ("NaN", INFINITY, MINUS_INFINITY, "Infinity", "-Infinity")
 #: Values, each with its path.
-Found = Iterator[tuple[ValuePath, Any]]
+Placed = Iterator[tuple[ValuePath, Any]]
 #: No framework has more elements in a tensor, or more dimensions.
 _MOST_ELEMENTS, _MOST_DIMENSIONS = 2**63 - 1, 64
 
@@ -47,7 +47,7 @@ def why_lost(node: Any) -> str:
     return why if isinstance(why, str) else ""
 
 
-def walk(value: Any, ends: Callable[[dict[str, Any]], bool], path: ValuePath = ()) -> Found:
+def walk(value: Any, ends: Callable[[dict[str, Any]], bool], path: ValuePath = ()) -> Placed:
     """Yield what is below ``value`` and holds no values, with its path of keys and indexes, in document order.
 
     ends: whether an object stands for one value; lists and objects that hold nothing stand for themselves.
@@ -71,7 +71,7 @@ def tensors(value: Any) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
     return ((path, node) for path, node in walk(value, is_tensor) if node and isinstance(node, dict))
 
 
-def others(value: Any) -> Found:
+def others(value: Any) -> Placed:
     """Yield every leaf below ``value`` that is not a tensor (numbers, texts, None, no encoding), with its path."""
     found = walk(value, is_leaf)
     return ((path, node) for path, node in found if not (is_tensor(node) or node == [] or node == {}))
