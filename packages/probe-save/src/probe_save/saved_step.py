@@ -30,7 +30,6 @@ class _Counts:
     _lock: threading.Lock = field(factory=threading.Lock)
 
     def next_number(self, name: str) -> int:
-        """Return the next number of ``name``; no other value gets it."""
         with self._lock:
             number = self._next.get(name, 0)
             self._next[name] = number + 1
@@ -66,26 +65,23 @@ class SavedStep:
 
     @classmethod
     def begin(
-        cls, config: Config, directory: Path, tool: str, framework: str | None, about: dict[str, Any]
+        cls, config: Config, directory: Path, framework: str | None, about: dict[str, Any]
     ) -> SavedStep:
         """Open the journal of a step in its directory.
 
         config: the configuration.
         directory: of the step, which is this process's.
-        tool: name and version of the program, for the header.
         framework: for the header; None where it is not known yet.
-        about: more keys of the header (rank, step).
+        about: more keys of the header (tool, rank, step).
 
         Raises OSError when the journal cannot be written.
         """
         files = config.task == "tensor"
-        about, named = {"tool": tool, **about}, framework or "numpy"
         own = evolve(config, tensor_list=(), extra_info=True)  # which are keys of other levels
-        header = header_of(own, directory, about, framework=named, deferred=False)
+        header = header_of(own, directory, about, framework=framework or "numpy", deferred=False)
         writer = RankWriter(directory, header)
-        options = evolve(
-            options_of(config, writer.tensor_directory), share=False, deferred=False, overlap=True
-        )
+        options = options_of(config, writer.tensor_directory)
+        options = evolve(options, share=False, deferred=False, overlap=True)
         journal = StepJournal(writer, directory, Coverage())
         return cls(directory, DescribedValues(journal, options, files))
 
@@ -109,7 +105,6 @@ class SavedStep:
             return True
 
     def leave(self) -> None:
-        """End what `enter` began."""
         with self._gate:
             self._busy -= 1
             if self._over and not self._busy:

@@ -38,7 +38,6 @@ class StepJournal:
         return self.alive
 
     def name_framework(self, name: str) -> None:
-        """Name the framework of the step's values in the header."""
         if self.writer.header["framework"] != name:
             self.writer.header["framework"] = name
             try:
@@ -69,10 +68,8 @@ class StepJournal:
         with self._lock:
             first, self._full = not self._full, True
         if first:
-            notice(
-                f"Probe could not write everything of a saved value ({where}): {explain(error, self.directory)} The "
-                "run goes on, and so does saving."
-            )
+            why = f"({where}): {explain(error, self.directory)} The run goes on, and so does saving."
+            notice(f"Probe could not write everything of a saved value {why}")
 
     def append_pending(self) -> None:
         """Append what was refused before. Raises what the writer raises."""
@@ -85,7 +82,5 @@ class StepJournal:
             first, self.alive = self.alive, False
         if first:
             self.writer.break_off(str(error))
-            notice(
-                f"Probe saves nothing more in this step: {explain(error, self.directory)} The run goes on; "
-                f"{remains(self.directory)}."
-            )
+            why = f"{explain(error, self.directory)} The run goes on; {remains(self.directory)}."
+            notice(f"Probe saves nothing more in this step: {why}")

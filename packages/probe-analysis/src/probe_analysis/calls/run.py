@@ -104,17 +104,14 @@ class AtCall:
 
     @property
     def line(self) -> str:
-        """Return the line of the user's code that made the call; empty where it is not known."""
         return "" if self.call is None else self.call.line
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """Return the modules around the call, innermost first."""
         return () if self.call is None else self.call.modules
 
     @property
     def where(self) -> tuple[str, ...]:
-        """Return both as lines for the terminal."""
         return *((f"  {self.line}",) if self.line else ()), *(f"  inside {module}" for module in self.modules)
 
 
@@ -199,15 +196,12 @@ class Run:
     @cached_property
     def was_cut(self) -> bool:
         """Return whether the process was killed, or is still running, so that the end of the step is not there."""
+        if self.rank.source == "journal" or self.rank.is_empty:
+            return True
         try:
-            report = self.rank.report
+            return self.rank.report is not None and self.rank.report.state != "complete"
         except FormatError:
-            report = None
-        return (
-            self.rank.source == "journal"
-            or self.rank.is_empty
-            or (report is not None and report.state != "complete")
-        )
+            return False
 
     @cached_property
     def open(self) -> str | None:

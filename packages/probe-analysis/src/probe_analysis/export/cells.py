@@ -73,16 +73,12 @@ _MAKERS: Mapping[Type, Callable[[Any], Any]] = {
 #: Column -> the key of a tensor object that it is for, where that is not its name.
 _KEYS = {key.lower(): key for key in WHOLE}
 _KEYS |= {"original_dtype": "dtype", "checksum": "md5"}
-_TEXTS = {
-    "device_mesh": json_text,
-    "layout": lambda value: value if isinstance(value, str) else json_text(value),
-}
+_TEXTS = {"device_mesh": json_text, "layout": lambda x: x if isinstance(x, str) else json_text(x)}
 #: Key of a tensor object -> its column, and what makes the cell.
 _CELLS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    _KEYS.get(column.name, column.name): (column.name, _TEXTS.get(column.name, _MAKERS[column.type]))
-    for column in TENSOR
-    if column.name
-    not in ("dtype", "elements", "finite", "file", "extra")  # which are made of several, or not of it
+    _KEYS.get(name, name): (name, _TEXTS.get(name, _MAKERS[kind]))
+    for name, kind in TENSOR.items()
+    if name not in ("dtype", "elements", "finite", "file", "extra")  # which are made of several, or not of it
 }
 
 
@@ -115,9 +111,7 @@ def tensor_cells(tensor: Mapping[str, Any]) -> dict[str, Any]:
 
 def _nearest(value: Any) -> float | None:
     try:
-        return (
-            float(value) if isinstance(value, int) else None
-        )  # the double closest to an integer that none is
+        return float(value) if isinstance(value, int) else None  # the closest to an integer that none is
     except OverflowError:
         return None
 
@@ -133,10 +127,8 @@ def _all_finite(cells: Mapping[str, Any]) -> bool | None:
 def argument_cells(value: Any) -> dict[str, Any]:
     encoded = isinstance(value, dict) and isinstance(value.get("type"), str)
     content = why_lost(value) or (plain(value) if not encoded or "value" in value else None)
-    cells: dict[str, Any] = {
-        "type": value["type"] if encoded else "None" if value is None else type(value).__name__,
-        "json": json_text(value),
-    }
+    kind = value["type"] if encoded else "None" if value is None else type(value).__name__
+    cells: dict[str, Any] = {"type": kind, "json": json_text(value)}
     if content is not None:
         cells["value"] = content if isinstance(content, str) else json_text(content)
     if isinstance(content, int | float) or (isinstance(content, str) and cells["type"] in _NUMBERS):

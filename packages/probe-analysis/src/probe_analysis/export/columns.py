@@ -3,25 +3,19 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from attrs import frozen
 from probe_format.statistics import KEYS, TABLE
 
 SCHEMA_VERSION = "1.0"
 """The first number changes when a column changes its meaning or goes, the second when one is added."""
 
 Type = Literal["text", "integer", "double", "boolean", "texts", "integers"]
+"""The type of a column's values; ``texts`` and ``integers`` are lists."""
+Columns = Mapping[str, Type]
+"""Name of a column -> its type, in their order."""
 
 
-@frozen
-class Column:
-    """Name a column and the type of its values; ``texts`` and ``integers`` are lists."""
-
-    name: str
-    type: Type
-
-
-def _columns(**types: Type) -> tuple[Column, ...]:
-    return tuple(Column(name.removesuffix("_"), kind) for name, kind in types.items())
+def _columns(**types: Type) -> Columns:
+    return {name.removesuffix("_"): kind for name, kind in types.items()}
 
 
 #: What each row says of the record that it belongs to.
@@ -37,7 +31,7 @@ _PLACE = _columns(
     backward_pass="integer",
 )  # fmt: skip
 
-_STATISTICS: Mapping[str, Type] = {x.key.lower(): "integer" if x.kind == "count" else "double" for x in TABLE}
+_STATISTICS: Columns = {x.key.lower(): "integer" if x.kind == "count" else "double" for x in TABLE}
 TENSOR = _columns(
     type="text", dtype="text", original_dtype="text", shape="integers", elements="integer",
     **{name: kind for name, kind in _STATISTICS.items() if name not in KEYS}, finite="boolean",
@@ -48,13 +42,13 @@ TENSOR = _columns(
 )  # fmt: skip
 """What is said of a tensor."""
 
-TABLES: Mapping[str, tuple[Column, ...]] = {
-    "tensors": (*_RECORD, *_PLACE, *TENSOR),
-    "arguments": (*_RECORD, *_PLACE, *_columns(type="text", value="text", number="double", json="text")),
-    "records": (*_RECORD, *_columns(
+TABLES: Mapping[str, Columns] = {
+    "tensors": {**_RECORD, **_PLACE, **TENSOR},
+    "arguments": {**_RECORD, **_PLACE, **_columns(type="text", value="text", number="double", json="text")},
+    "records": {**_RECORD, **_columns(
         modules="texts", stack="text", tensors="integer", arguments="integer", label="text", raised="text",
         incomplete="boolean", in_backward="boolean", partial="boolean", error="text", extra="text",
-    )),
+    )},
     "runs": _columns(
         run="text", folder="text", mode="text", distributed="boolean", source="text", framework="text",
         mindspore="text", tool="text", task="text", level="text", format_version="text", checksum="text",

@@ -9,9 +9,9 @@ from probe_format.safe_files import naming
 
 from probe_analysis.calls.run import Progress, Run, Source, runs_of
 
-from .count import Count
 from .events import write_curves
 from .output import mark, whole_folder
+from .rows import ExportCount
 from .tables import GROUP, write_tables
 
 Form = Literal["parquet", "tensorboard"]
@@ -75,7 +75,7 @@ def export(
     if group < 1:
         raise UsageError(f"A group has at least one row, not {group}.")
     runs = sorted(runs_of(dump, step=step, rank=rank), key=_place)
-    count = Count(filter, progress)
+    count = ExportCount(filter, progress)
     with naming(to), whole_folder(Path(to), overwrite=overwrite) as folder:
         # With nothing read yet: what is read of a run goes with it, so that one is held at a time.
         fresh = (Run(run.label, evolve(run.rank)) for run in runs)

@@ -10,6 +10,8 @@ from probe_format.statistics import WHOLE
 from probe_analysis.calls.run import AtCall, Call, Run
 from probe_analysis.compare.distance import distance
 
+#: Rank -> a tensor of it.
+Held = Mapping[int, Mapping[str, Any]]
 #: Ranks by what they hold: the largest group first, of equal ones that with the lowest rank.
 Parting = tuple[tuple[int, ...], ...]
 
@@ -25,9 +27,7 @@ def mark(tensor: Mapping[str, Any]) -> Hashable:
     return shape, tensor["dtype"], *numbers
 
 
-def parted(
-    tensors: Mapping[int, Mapping[str, Any]], tolerance: float = 0.0, key: Callable[..., Hashable] = mark
-) -> Parting:
+def parted(tensors: Held, tolerance: float = 0.0, key: Callable[..., Hashable] = mark) -> Parting:
     """Return which ranks hold the same tensor.
 
     tensors: rank -> its tensor; one without numbers is left out.

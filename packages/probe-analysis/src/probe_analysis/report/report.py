@@ -19,10 +19,9 @@ from probe_analysis.nonfinite.first import NonFinite, non_finite_in
 from probe_analysis.nonfinite.watch import Watch
 from probe_analysis.whole_file import write_whole
 
-from .compared import Compared, compared
-from .findings import finding, nonfinite_finding, verdict_finding
+from .facts import RecordColumns
+from .findings import Compared, compared, finding, nonfinite_finding, verdict_finding
 from .page import html_of
-from .record_columns import RecordColumns
 from .run_columns import RunColumns, Writer
 
 
@@ -42,7 +41,6 @@ class Report:
     unread: dict[str, str]
 
     def write(self, path: str | Path) -> None:
-        """Write the page into a file."""
         write_whole(path, self.html)
 
 

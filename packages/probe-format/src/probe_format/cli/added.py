@@ -63,9 +63,8 @@ def run_added(name: str, words: Sequence[str]) -> int | None:
         else:
             code: int = run(words)
             return code
-    package = (
-        entry.dist.name if entry is not None and entry.dist is not None else COMMANDS.get(name, (None,))[0]
-    )
+    dist = entry.dist if entry is not None else None
+    package = COMMANDS.get(name, (None,))[0] if dist is None else dist.name
     if package is None:
         return None
     tell(f"probe {name}: not installed here. Install it with: pip install {package}")

@@ -161,7 +161,6 @@ class JournalWriter:
 
     @property
     def size(self) -> int:
-        """Return the size of the file now, in bytes."""
         return os.fstat(self._file.fd).st_size
 
     @property

@@ -96,7 +96,6 @@ class Table:
         return chain(chain.from_iterable(self._packed.pages()), self.rows_open.items())
 
     def _parts(self) -> dict[str, list[Any]]:
-        """Return all rows of the names that have several."""
         newer = np.fromiter(map(hash, self.rows_open), np.int64, len(self.rows_open))
         hashes = np.sort(np.concatenate([np.frombuffer(self._hashes, np.int64), newer]))
         twice = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())

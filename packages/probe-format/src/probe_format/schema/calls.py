@@ -151,9 +151,7 @@ def check_stack(document: Any) -> list[Problem]:
     """Return every fault in a stack.json, in the grouped layout or the flat one of msprobe 1."""
     if not isinstance(document, dict):
         return [Problem("stack.json", "is not a JSON object.")]
-    if all(_is_group(entry) for entry in document.values()):
-        return []
-    if all(_is_frames(entry) for entry in document.values()):
+    if all(map(_is_group, document.values())) or all(map(_is_frames, document.values())):
         return []
     bad = next((k for k, v in document.items() if not _is_group(v) and not _is_frames(v)), None)
     if bad is None:

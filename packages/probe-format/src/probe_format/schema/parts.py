@@ -11,14 +11,8 @@ from .tensor_objects import is_tensor, path_text, tensors, walk, why_lost
 
 Side = Literal["in", "parameter", "out"]
 
-#: The part of a record -> the side of the call that it is on. The gradients of a call's outputs go into its backward.
-_SIDES: Mapping[str, Side] = {
-    "input_args": "in",
-    "input_kwargs": "in",
-    "input": "in",
-    "parameters": "parameter",
-    "output": "out",
-}
+#: The parts of a record that went into the call. The gradients of a call's outputs go into its backward.
+_IN = ("input_args", "input_kwargs", "input")
 #: The keys of a number, a flag or a text.
 _PLAIN = {"type", "value"}
 #: Parts that are records of other runs of the same call.
@@ -56,7 +50,8 @@ class Parts:
 
 
 def side_of(path: ValuePath) -> Side:
-    return _SIDES.get(str(path[0]), "out") if path else "out"
+    key = path[0] if path else ""
+    return "in" if key in _IN else "parameter" if key == "parameters" else "out"
 
 
 def parts_of(record: Any) -> Parts:

@@ -74,10 +74,8 @@ class Summary:
     def json(self) -> dict[str, Any]:
         """Return the keys for report.json."""
         self.settle()
-        return {
-            "norms": [[name, norm] for norm, name in sorted(self.norms.items(), reverse=True)],
-            "first_non_finite": self.first,
-        }
+        norms = [[name, norm] for norm, name in sorted(self.norms.items(), reverse=True)]
+        return {"norms": norms, "first_non_finite": self.first}
 
 
 def slot_of(label: str | None, path: ValuePath) -> str:
