@@ -48,6 +48,7 @@ _NO_OPTIMIZER_GRAD = Problem(
     "is for optimizers that read .grad. In MindSpore the step is called with the gradients.",
     "Leave it out, and save() what you call the optimizer with.",
 )
+_NO_WATCH = Problem("task", "'watch' is for PyTorch.", 'Write "statistics".')
 
 
 def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
@@ -63,7 +64,11 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
         return SavingSession(config, Saver.of(config, tool, module_kind.framework), model)
     if config.level == "L2":
         return _kernels(config, model)
-    asked = ((_NO_COMPILED, config.compiled == "eager"), (_NO_OPTIMIZER_GRAD, config.optimizer_grad))
+    asked = (
+        (_NO_COMPILED, config.compiled == "eager"),
+        (_NO_OPTIMIZER_GRAD, config.optimizer_grad),
+        (_NO_WATCH, config.task == "watch"),
+    )
     _preflight(config, [problem for problem, is_asked in asked if is_asked])
     target = Target()
     patches = Patches(listed(config, module_kind), target)

@@ -81,6 +81,9 @@ def hindrances(config: Config, locate: LocateKey) -> Iterator[str]:
         yield f"{locate('keep')}: steps of level {config.level!r} all stay; keep has no effect."
     if config.optimizer_grad and (config.level not in ("L0", "mix") or config.task == "structure"):
         yield f"{locate('optimizer_grad')}: only levels 'L0' and 'mix' record gradients of parameters; no effect."
+    for name in ("moments", "updates"):
+        if getattr(config, name) and config.task != "watch":
+            yield f"{locate(name)}: is for task 'watch', and task is {config.task!r}; no effect."
     if "all" not in config.data_mode and config.task == "structure":
         yield f"{locate('data_mode')}: task 'structure' records no values; data_mode has no effect."
 

@@ -13,6 +13,7 @@ from .seed import Seeded, seed_process, set_variable
 from .session import Session
 from .step import DumpingStep, Install, RunningStep
 from .token_gate import TokenGate
+from .watching import Watch, WatchedStep, Watcher, WatchSession
 
 __all__ = [
     "AnySession",
@@ -27,6 +28,10 @@ __all__ = [
     "Seeded",
     "Session",
     "TokenGate",
+    "Watch",
+    "WatchSession",
+    "WatchedStep",
+    "Watcher",
     "class_or_instance",
     "kernel_package",
     "perturbed",

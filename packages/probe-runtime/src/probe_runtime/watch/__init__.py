@@ -1,7 +1,8 @@
-"""Watch a run while it goes on: which of its steps stay."""
+"""Watch a run while it goes on: which of its steps stay, and the few numbers of every step."""
 
 from __future__ import annotations
 
 from .ring import Ring
+from .row import Columns, Norms, WatchedRow
 
-__all__ = ["Ring"]
+__all__ = ["Columns", "Norms", "Ring", "WatchedRow"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from probe_runtime.collect import Target
 from probe_runtime.config import Config
 from probe_runtime.notice import notice
 from probe_runtime.patching import Apis
-from probe_runtime.session import AnySession, Framework, SavingSession, Session, preflight
+from probe_runtime.session import AnySession, Framework, SavingSession, Session, WatchSession, preflight
 from probe_save import Saver
 
 from probe_torch.hooks.modules import Model, models_in
@@ -14,6 +17,7 @@ from probe_torch.patching.apis import load_apis
 from probe_torch.patching.patches import Patches
 from probe_torch.ranks import current_rank, world_size
 from probe_torch.saving import FRAMEWORK
+from probe_torch.watch.watcher import TorchWatcher
 
 from .level2 import open_kernels
 from .step import StepOpener
@@ -21,6 +25,10 @@ from .step import StepOpener
 _WANTS_MODEL = (
     "level {level} records modules, so it needs the model: start(model=...) "
     "or PrecisionDebugger(model=...). Level L1 works without."
+)
+_WANTS_MODEL_TO_WATCH = (
+    "task watch names parameters as the model does, so it needs one: start(model=...) or "
+    "PrecisionDebugger(model=...)."
 )
 
 
@@ -36,6 +44,8 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
         notice(f"Probe: {text}")
     if config.level == "debug":  # probe-save does it; no function is replaced and no model is needed
         return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
+    if config.task == "watch":
+        return _watching(config, model, tool)
     target = Target()
     patches = Patches(listed(config), target)
     steps = StepOpener(config, tool, patches, target)
@@ -45,6 +55,16 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
         Framework("probe_torch", current_rank, steps.target_for, _WANTS_MODEL, models_in),
         patches,
     )
+
+
+def _watching(config: Config, model: Model | None, tool: str) -> WatchSession:
+    def unopened(dump_path: Path, model: Any) -> Any:
+        raise NotImplementedError  # a step that is watched has no folder
+
+    framework = Framework("probe_torch", current_rank, unopened, _WANTS_MODEL_TO_WATCH, models_in)
+    about = {"tool": tool, "framework": "pytorch"}
+    patches = Patches(Apis(()), Target())
+    return WatchSession(config, model, framework, patches, make=TorchWatcher, about_file=about)
 
 
 def listed(config: Config) -> Apis:
