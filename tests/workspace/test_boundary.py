@@ -34,6 +34,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
             "on_demand",
             "own_code",
             "safe_files",
+            "statistics",
             "suggest",
             "terminal",
         },

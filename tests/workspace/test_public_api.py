@@ -41,7 +41,7 @@ PACKAGE_NAMES: dict[str, set[str]] = {
 # is private to its package (test_boundary.py). A room has ``__all__``; a module offers what it defines without an
 # underscore.
 MODULE_NAMES: dict[str, set[str]] = {
-    "probe_format.cli": {"add_rank", "add_step", "exit_code", "refuse_unknown", "whole_number"},
+    "probe_format.cli": {"Command", "add_dump", "add_part", "run_one_of", "shown", "whole_number"},
     "probe_format.errors": {
         "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "TooLargeError", "UsageError",
     },
@@ -65,8 +65,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.names": {
         "ApiName", "CLIP_GRAD", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "OPTIMIZER",
-        "ParamsGradName", "as_optimizer_gets", "debug_record", "first_forward", "gradient_record", "is_name",
-        "parse_debug_name", "parse_name", "safe_file_name", "tensor_file_name", "with_direction",
+        "ParamsGradName", "as_optimizer_gets", "debug_record", "first_forward", "gradient_record",
+        "parse_debug_name", "parse_name", "parsed", "safe_file_name", "tensor_file_name", "with_direction",
     },
     "probe_format.on_demand": {"on_demand"},
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "RUNNER", "is_own"},
@@ -83,6 +83,9 @@ MODULE_NAMES: dict[str, set[str]] = {
         "is_tensor", "kinds_asked_for", "kinds_of", "non_finite", "only_views", "others",
         "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "tensors", "Value", "walk",
         "why_lost", "writes_into",
+    },
+    "probe_format.statistics": {
+        "BROKEN", "COUNTS", "KEYS", "NOT_FINITE", "NUMBERS", "Statistic", "TABLE", "WHOLE",
     },
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {
@@ -112,7 +115,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_runtime.auto": {"AutoSteps", "Containment", "Scene", "named_by_job", "search"},
     "probe_runtime.config": {
-        "Config", "ConfigFile", "StepRule", "compact", "earlier_dump", "load", "parse_init_step", "resolve",
+        "Check", "Checked", "Config", "ConfigEntry", "ConfigFile", "Findings", "StepRule", "choice", "compact",
+        "declared_keys", "earlier_dump", "flag", "key", "load", "parse_init_step", "resolve",
     },
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
@@ -130,9 +134,10 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.planning": {"CountedFiles", "DumpPlan", "loss_in", "outcome", "typical_numbers", "wanted"},
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {
-        "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move",
+        "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move", "Opened",
         "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "class_or_instance", "kernel_package",
-        "Watch", "WatchSession", "WatchedStep", "Watcher", "perturbed", "preflight", "seed_process", "set_variable",
+        "Watch", "WatchSession", "WatchedStep", "Watcher", "keep_to", "perturbed",
+        "preflight", "seed_process", "set_variable",
     },
     "probe_runtime.watch": {"Columns", "Norms", "Ring", "WatchedRow"},
     "probe_kernel.cli": {"COMMANDS", "main"},

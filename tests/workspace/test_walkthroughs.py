@@ -23,6 +23,7 @@ PAGES = [
     "plan",
     "command-line",
     "run",
+    "inference",
 ]
 ELSEWHERE = {"quick-start-mindspore": "tests/mindspore/test_walkthroughs.py"}
 #: Pages that explain, and have nothing to run.

@@ -149,9 +149,9 @@ def holding(**counts):
 NAN, INF = holding(nan_count=2), holding(posinf_count=1, Max="Infinity", Min=1.0)
 
 
-def dumped(rank, data, *, task="statistics", construct=None, stack=None, framework="pytorch"):
+def dumped(rank, data, *, task="statistics", construct=None, stack=None, framework="pytorch", **more):
     rank.mkdir(parents=True)
-    header = {"task": task, "level": "mix", "framework": framework, "dump_data_dir": None}
+    header = {"task": task, "level": "mix", "framework": framework, "dump_data_dir": None, **more}
     (rank / "dump.json").write_text(json.dumps({**header, "data": data}))
     for name, content in (("construct", construct), ("stack", stack)):
         if content is not None:
@@ -317,6 +317,19 @@ def test_full_has_every_number_and_every_argument(capsys, tmp_path):
     assert len(rows) == 9 and len(rows[8][2]) == 203
     _, out, _ = run(capsys, "show", dump)
     assert out.splitlines()[-2].split()[-6:] == ["mean", "-0.5", "norm", "2.23607", "checksum", "0badcafe"]
+
+
+def test_records_are_chosen_by_their_label(capsys, tmp_path):
+    data = {f"Torch.sum.{n}.forward": {**call([FINITE], [FINITE]), "label": f"req {n}"} for n in range(12)}
+    data["Torch.sum.3.backward"] = {"input": [FINITE], "output": [FINITE]}
+    data["Torch.sum.12.forward"] = call([FINITE], [FINITE])
+    dump = dumped(tmp_path / "d" / "step0" / "rank", data, labels=[f"req {n}" for n in range(12)])
+    _, out, _ = run(capsys, "show", dump, "--brief", "--label", "req 3")
+    lines = out.splitlines()
+    ten = ", ".join(f"req {n}" for n in range(10))
+    assert lines[1] == f"  labels: {ten}, and 2 more"
+    assert lines[3:5] == ["Torch.sum.3.forward  [label req 3]", "Torch.sum.3.backward"]
+    assert run(capsys, "show", dump, "--label", "req")[1].splitlines()[-2].startswith("(no record matches")
 
 
 def test_graph_and_pynative_are_told_apart(capsys, tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from probe_format.cli.main import main as probe
 from probe_format.errors import FormatError
 from probe_format.watch import ABSENT, Column, WatchFile, WatchWriter, free_place, watch_files
 
@@ -138,3 +139,18 @@ def test_what_is_no_watch_file(tmp_path: Path) -> None:
     (tmp_path / "watch" / "rank0.rows").write_bytes(b"something else")
     with pytest.raises(FormatError, match="is not a watch file"):
         watch_files(tmp_path)
+
+
+def test_show_and_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, 1)
+    assert probe(["verify", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.split() == ["complete", str(path)]
+    assert probe(["show", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "watch/rank1: steps 0 to 2, 3 rows, complete" in said.replace(": , ", ": ")
+    assert "weights: norm 2 in step 0, 1e-42 in step 2, of 1 tensors" in said
+    assert "not finite in 1 steps, first in step 1: gradients of a.b.weight (2 NaN, 1 infinite)" in said
+    path.write_bytes(path.read_bytes()[:-1])
+    assert probe(["verify", str(tmp_path)]) == 3
+    assert probe(["show", str(tmp_path), "--rank", "5"]) == 1
+    assert "probe trend" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """Define the errors that Probe raises; every message says what is wrong, where, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from attrs import frozen

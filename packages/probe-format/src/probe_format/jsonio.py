@@ -5,8 +5,6 @@ msprobe writes bare ``NaN`` tokens, which orjson refuses to read. Callers turn n
 with `finite` before they get here; `dumps` handles big integers, `loads` handles those and the bare tokens.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

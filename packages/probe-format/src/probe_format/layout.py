@@ -1,7 +1,5 @@
 """Locate a dump's files: ``<dump_path>/step<N>/rank<R>/``, or ``.../rank/`` when not distributed."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Container, Iterator

@@ -1,7 +1,5 @@
 """Tell Probe's own stack frames, and a framework's, from the user's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 OWN_MODULES = (

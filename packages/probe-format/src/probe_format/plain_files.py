@@ -1,7 +1,5 @@
 """Read a dump's files without following links, which could lead anywhere, and though they are too large."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -15,11 +15,11 @@ from typing import Any
 from probe_format.errors import ConfigError, Problem
 from probe_format.names import ApiName
 from probe_format.suggest import did_you_mean
+from probe_runtime.config import choice
 from probe_runtime.notice import log, notice
 
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
 from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
-from probe_kernel.control.option_checks import one_of
 from probe_kernel.output_folder import unwritable
 
 Patch = Callable[[ApiName, ApiWatch], AbstractContextManager[Any]]
@@ -57,7 +57,7 @@ def dump(
     name = parse_api(api, "api")
     found = [name] if isinstance(name, Problem) else []
     folder = Path(os.path.abspath(path))
-    found += one_of("mode", mode, ("all", "input", "output"))
+    found += choice("all", "input", "output")(mode, "mode")[1]
     if (why := unwritable(folder)) is not None:
         found.append(Problem("path", why, "Give another path."))
     if isinstance(name, ApiName) and patch is None:

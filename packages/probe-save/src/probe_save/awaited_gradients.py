@@ -1,7 +1,5 @@
 """Wait for the gradients of saved tensors, and record each as it comes."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable, Iterator

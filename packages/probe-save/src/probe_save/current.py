@@ -1,7 +1,5 @@
 """Keep the saver of this process: `configure` makes it, `save` and `step` use it."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

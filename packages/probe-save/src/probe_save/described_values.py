@@ -1,7 +1,5 @@
 """Describe the values of one step as JSON and files, whatever framework their tensors are of."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Iterator

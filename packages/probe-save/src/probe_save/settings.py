@@ -1,7 +1,5 @@
 """Resolve the configuration of single-point save: probe-runtime's keys, at level "debug"."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Append the events of one step to its journal, and record what could not be written, without ending the user's run."""
 
-from __future__ import annotations
-
 import threading
 import traceback
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Keep a call out of what torch.compile traces: it runs between two compiled pieces, as print does."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Align the calls of two runs: module with module, and inside of each the calls in their order."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, abc
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -11,8 +9,7 @@ from attrs import define, field, frozen
 from probe_format.names import with_direction
 from probe_format.schema import Side
 
-from probe_analysis.calls.call import GRADIENTS, Call
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import GRADIENTS, Call, Run
 
 from .mapping import Mapping
 from .sequence import aligned

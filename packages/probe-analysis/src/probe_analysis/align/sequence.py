@@ -1,7 +1,5 @@
 """Align two sequences: find the pairs of equal keys that keep the order of both."""
 
-from __future__ import annotations
-
 import bisect
 import difflib
 from collections import Counter

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from probe_analysis.calls.call import Call
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import Call, Run
 
 #: Parts of a qualified name that a wrapper around the model, or around a part of it, puts in.
 WRAPPER_PARTS = frozenset(("module", "_orig_mod", "_flat_param", "_forward_module"))

@@ -1,20 +1,17 @@
 """Measure how far two calls are apart: two tensors by what their records say about them, and the other arguments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 from probe_format.jsonio import number
+from probe_format.statistics import NOT_FINITE, WHOLE
 from probe_format.values import plain
 
 from .tolerance import dtype_name, eps_of
 
-_NAMES = ("Max", "Min", "Mean", "Norm")
 Numbers = Sequence[float | None]
-_COUNTS = ("nan_count", "posinf_count", "neginf_count")
 
 
 @frozen
@@ -70,13 +67,13 @@ def _of_one_kind(one: Any, two: Any) -> bool:
 
 
 def _has_numbers(tensor: Mapping[str, Any]) -> bool:
-    return any(key in tensor for key in _NAMES)
+    return any(key in tensor for key in WHOLE)
 
 
 def _statistics(a: Mapping[str, Any], b: Mapping[str, Any], count: int) -> Distance:
     one, two = _plain(a), _plain(b)
     if one is not None and two is not None:
-        return SAME if one == two else _worst(_NAMES, one, two, count)
+        return SAME if one == two else _worst(WHOLE, one, two, count)
     if not (_has_numbers(a) and _has_numbers(b)):
         return SAME
     broken = _broken(a), _broken(b)
@@ -120,7 +117,7 @@ def _worst(names: Sequence[str], one: Numbers, two: Numbers, count: int) -> Dist
 
 def _broken(tensor: Mapping[str, Any]) -> str:
     """Return what is not finite, as counts where they are known, else the statistics that are not."""
-    counts = [f"{tensor[key]} {key.removesuffix('_count')}" for key in _COUNTS if tensor.get(key)]
+    counts = [f"{tensor[key]} {key.removesuffix('_count')}" for key in NOT_FINITE if tensor.get(key)]
     if counts:
         return ", ".join(counts)
     found = ((key, number(tensor.get(key))) for key in ("Max", "Min", "Norm"))

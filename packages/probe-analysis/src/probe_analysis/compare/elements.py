@@ -1,7 +1,5 @@
 """Compare the saved values of two tensors element by element, in blocks."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compare one call of a run with the same call of another: what went in, and what came out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -14,8 +12,7 @@ from probe_format.names import with_direction
 from probe_format.schema import Parts, Side, Value, parts_of, writes_into
 
 from probe_analysis.align.alignment import Pair
-from probe_analysis.calls.call import GRADIENTS, Call, ended_inside
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import GRADIENTS, Call, Run, ended_inside
 from probe_analysis.compare.distance import ArgumentDifference, Distance, compare_arguments, distance
 from probe_analysis.compare.elements import Elements, compare_elements
 from probe_analysis.compare.tolerance import Tolerance

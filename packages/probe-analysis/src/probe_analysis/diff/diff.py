@@ -1,7 +1,5 @@
 """Compare two dumps: every step and rank that both have, call by call."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -18,11 +16,9 @@ from probe_analysis.compare.tolerance import Tolerance
 from probe_analysis.frame import Framed, frame_of
 
 from .call_diff import CallDiff, Comparison, Look
-from .idle import idle_calls
 from .likeness import left_out, recorded_otherwise, unlike, what_is_in
-from .missing import alone_before, missing_call
-from .owner import with_owner
-from .verdict import State, Verdict, verdict_of
+from .owner import idle_calls, with_owner
+from .verdict import State, Verdict, alone_before, missing_call, verdict_of
 
 _OTHER_FORM = (
     "the gradients that functions pass on are not compared: "

@@ -1,7 +1,5 @@
 """Turn what stands in a record into the cells of a table, and keep what no cell can hold."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -10,6 +8,7 @@ from typing import Any
 
 from probe_format.jsonio import dumps, finite, number
 from probe_format.schema import why_lost
+from probe_format.statistics import NOT_FINITE, WHOLE
 from probe_format.values import plain
 
 from probe_analysis.compare.tolerance import dtype_name
@@ -72,7 +71,7 @@ _MAKERS: Mapping[Type, Callable[[Any], Any]] = {
     "integers": _integers,
 }
 #: Column -> the key of a tensor object that it is for, where that is not its name.
-_KEYS = {key.lower(): key for key in ("Max", "Min", "Mean", "Norm")}
+_KEYS = {key.lower(): key for key in WHOLE}
 _KEYS |= {"original_dtype": "dtype", "checksum": "md5"}
 _TEXTS = {
     "device_mesh": json_text,
@@ -101,7 +100,7 @@ def tensor_cells(tensor: Mapping[str, Any]) -> dict[str, Any]:
         cell = convert(value)
         if cell is None:
             extra[key] = value
-            if column in ("max", "min", "mean", "norm"):
+            if key in WHOLE:
                 cells[column] = _nearest(value)
         else:
             cells[column] = cell
@@ -125,7 +124,7 @@ def _nearest(value: Any) -> float | None:
 
 def _all_finite(cells: Mapping[str, Any]) -> bool | None:
     """Return whether every element is finite; None where that is not told: msprobe's norm overflows in the dtype."""
-    if any(cells.get(count) for count in ("nan_count", "posinf_count", "neginf_count")):
+    if any(cells.get(count) for count in NOT_FINITE):
         return False
     extremes = [cells[key] for key in ("max", "min") if cells.get(key) is not None]
     return all(map(math.isfinite, extremes)) if extremes else None

@@ -1,11 +1,10 @@
 """Name the columns of the exported tables (spec/export.md says what each holds)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 
 from attrs import frozen
+from probe_format.statistics import KEYS, TABLE
 
 SCHEMA_VERSION = "1.0"
 """The first number changes when a column changes its meaning or goes, the second when one is added."""
@@ -38,11 +37,12 @@ _PLACE = _columns(
     backward_pass="integer",
 )  # fmt: skip
 
+_STATISTICS: Mapping[str, Type] = {x.key.lower(): "integer" if x.kind == "count" else "double" for x in TABLE}
 TENSOR = _columns(
-    type="text", dtype="text", original_dtype="text", shape="integers", elements="integer", max="double",
-    min="double", mean="double", norm="double", finite="boolean", nan_count="integer", posinf_count="integer",
-    neginf_count="integer", zero_count="integer", finite_max="double", finite_min="double",
-    requires_grad="boolean", checksum="text", data_name="text", data_crc32="text", file="text", device_mesh="text",
+    type="text", dtype="text", original_dtype="text", shape="integers", elements="integer",
+    **{name: kind for name, kind in _STATISTICS.items() if name not in KEYS}, finite="boolean",
+    **{name: kind for name, kind in _STATISTICS.items() if name in KEYS}, requires_grad="boolean",
+    checksum="text", data_name="text", data_crc32="text", file="text", device_mesh="text",
     placements="texts", global_shape="integers", layout="text", shared_with="texts", unsupported="text",
     lost="text", extra="text",
 )  # fmt: skip
@@ -52,8 +52,8 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
     "tensors": (*_RECORD, *_PLACE, *TENSOR),
     "arguments": (*_RECORD, *_PLACE, *_columns(type="text", value="text", number="double", json="text")),
     "records": (*_RECORD, *_columns(
-        modules="texts", stack="text", tensors="integer", arguments="integer", raised="text", incomplete="boolean",
-        in_backward="boolean", partial="boolean", error="text", extra="text",
+        modules="texts", stack="text", tensors="integer", arguments="integer", label="text", raised="text",
+        incomplete="boolean", in_backward="boolean", partial="boolean", error="text", extra="text",
     )),
     "runs": _columns(
         run="text", folder="text", mode="text", distributed="boolean", source="text", framework="text",

@@ -1,7 +1,5 @@
 """Count what an export writes and leaves out, and pass its progress on."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

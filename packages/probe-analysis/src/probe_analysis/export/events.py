@@ -4,8 +4,6 @@ The records are framed by tensorboard's own writer, whose messages the real Tens
 smaller to install, imports torch wherever it finds it, and passes each number through a queue between processes.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.errors import FormatError, ProbeError
+from probe_format.statistics import COUNTS, WHOLE
 
 from probe_analysis.calls.run import Run
 
 from .count import Count
 
 #: The groups of curves; the cells of a tensor have them in small letters.
-_GROUPS = ("Norm", "Max", "Min", "Mean", "nan_count", "posinf_count", "neginf_count", "zero_count")
+_GROUPS = (*WHOLE, *COUNTS)
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # the first double that rounds to infinity
 
 

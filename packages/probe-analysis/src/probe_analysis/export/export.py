@@ -1,7 +1,5 @@
 """Export a dump: choose the runs, write each, and say what was written and what was left out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal, get_args
 

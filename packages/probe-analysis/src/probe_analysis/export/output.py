@@ -1,7 +1,5 @@
 """Make a folder of results appear whole under its name, or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

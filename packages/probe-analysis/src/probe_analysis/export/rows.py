@@ -1,7 +1,5 @@
 """Make the rows of the tables out of the calls of a run, one record at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,13 +10,18 @@ from probe_format.names import ApiName, DebugName, ModuleName, ParamsGradName
 from probe_format.schema import is_tensor, path_text, tensors, walk
 from probe_format.values import ValuePath, is_leaf
 
-from probe_analysis.calls.call import GRADIENTS, Call
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import GRADIENTS, Call, Run
 
 from .cells import argument_cells, json_text, source_cells, tensor_cells
 
 #: Scalars of a record that have a column of their own, and the type that they have there.
-_SCALARS: Mapping[str, type] = {"raised": str, "incomplete": bool, "in_backward": bool, "partial": bool}
+_SCALARS: Mapping[str, type] = {
+    "label": str,
+    "raised": str,
+    "incomplete": bool,
+    "in_backward": bool,
+    "partial": bool,
+}
 
 Row = dict[str, Any]
 

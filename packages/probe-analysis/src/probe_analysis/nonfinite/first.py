@@ -14,8 +14,7 @@ from probe_format.jsonio import number
 from probe_format.read import Suspect, origins
 from probe_format.schema import Value, non_finite
 
-from probe_analysis.calls.call import GRADIENTS, AtCall, Call
-from probe_analysis.calls.run import Run, Source, runs_of
+from probe_analysis.calls.run import GRADIENTS, AtCall, Call, Run, Source, runs_of
 from probe_analysis.frame import Framed, frame_of
 
 from .watch import Risk, Watch

@@ -1,14 +1,12 @@
 """Follow the collective calls of each process group: who makes which, and where each rank's result is."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 
 from probe_format.schema import Value
 
 from probe_analysis.align.sequence import aligned
-from probe_analysis.calls.call import Call
+from probe_analysis.calls.run import Call
 
 from .compact_run import CompactRun
 from .rows import Missing, Row

@@ -10,12 +10,12 @@ from typing import Any
 from attrs import evolve, field, frozen
 from probe_format.read import Lost
 from probe_format.schema import Parts, Side, Value, parts_of
+from probe_format.statistics import WHOLE
 
-from probe_analysis.calls.call import Call, ended_inside
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import Call, Run, ended_inside
 
 #: The keys of a tensor that hold numbers; all else is the same in many records, and on many ranks.
-_NUMBERS = ("Max", "Min", "Mean", "Norm", "md5")
+_NUMBERS = (*WHOLE, "md5")
 
 
 @frozen(eq=False)

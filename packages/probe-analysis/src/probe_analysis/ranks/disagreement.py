@@ -1,16 +1,15 @@
 """Divide ranks by what they hold, and say in words where those that should agree do not."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 from attrs import frozen
+from probe_format.statistics import WHOLE
 
-from probe_analysis.calls.call import AtCall, Call
+from probe_analysis.calls.run import AtCall, Call, Run
 from probe_analysis.compare.distance import distance
 
-_NUMBERS = ("Max", "Min", "Mean", "Norm")
 #: Ranks by what they hold: the largest group first, of equal ones that with the lowest rank.
 Parting = tuple[tuple[int, ...], ...]
 
@@ -20,7 +19,7 @@ def mark(tensor: Mapping[str, Any]) -> Hashable:
     shape = str(tensor["shape"])
     if isinstance(tensor.get("md5"), str):
         return shape, tensor["dtype"], tensor["md5"]
-    numbers = tuple(tensor.get(key) for key in _NUMBERS)
+    numbers = tuple(tensor.get(key) for key in WHOLE)
     if numbers[0] is None and numbers[3] is None:
         return None
     return shape, tensor["dtype"], *numbers
@@ -112,3 +111,50 @@ def odd_of(parting: Parting) -> tuple[int, ...]:
     if len(parting) > 1 and len(parting[0]) > len(parting[1]):
         return tuple(sorted(rank for group in parting[1:] for rank in group))
     return ()
+
+
+@frozen(slots=False, eq=False)
+class Local:
+    """Give the gradients of parameters as the backward pass of one rank left them, before any reduction."""
+
+    run: Run
+
+    def _gradients(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for call in self.run.calls:
+            if call.kind == "parameters_grad":
+                yield from ((f"{call.name}.{v.slot}", v.tensor) for v in self.run.read(call).values)
+
+    @cached_property
+    def names(self) -> dict[Hashable, str]:
+        """Return what tells each gradient apart -> its name."""
+        found: dict[Hashable, str] = {}
+        for name, tensor in self._gradients():
+            if trusted(tensor):
+                found.setdefault(mark(tensor), name)
+        return found
+
+    @cached_property
+    def shapes(self) -> dict[str, list[str]]:
+        """Return the shape of gradients -> the names of those that have it."""
+        found: dict[str, list[str]] = {}
+        for name, tensor in self._gradients():
+            found.setdefault(str(tensor["shape"]), []).append(name)
+        return found
+
+
+def unreduced(tensors: Mapping[int, tuple[Local, Mapping[str, Any]]]) -> tuple[tuple[int, ...], str]:
+    """Return the ranks that use their own gradient where others do not, and a sentence on whose gradient it is.
+
+    tensors: rank -> its own gradients, and the tensor that its optimizer got.
+    """
+    own = {rank: name for rank, (local, tensor) in tensors.items() if (name := local.names.get(mark(tensor)))}
+    if not own:
+        local, tensor = next(iter(tensors.values()))
+        same = local.shapes.get(str(tensor["shape"]), [])
+        return (), f"By its shape it belongs to {same[0]}" if len(same) == 1 else ""
+    ranks = tuple(own)
+    name = next(iter(own.values()))
+    if len(own) == len(tensors):
+        return (), f"On every rank it is what its own backward pass left in {name}: nothing was reduced"
+    left = f"On {ranks_text(ranks)} it is what its own backward pass left in {name}"
+    return ranks, f"{left}: it was not reduced there"

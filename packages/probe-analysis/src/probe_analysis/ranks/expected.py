@@ -1,7 +1,5 @@
 """Say which tensors of a call ranks should agree on, and why: by what it does, and by where a DTensor is placed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -10,7 +8,7 @@ from attrs import frozen
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 from probe_format.schema import Parts, Value
 
-from probe_analysis.calls.call import Call
+from probe_analysis.calls.run import Call
 from probe_analysis.compare.tolerance import Tolerance
 
 from .collectives import collective

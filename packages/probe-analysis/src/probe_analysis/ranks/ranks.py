@@ -1,7 +1,5 @@
 """Compare the ranks of a dump where they should agree, and name the first place where they do not."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -14,8 +12,7 @@ from probe_analysis.frame import Framed, frame_of
 
 from .compact_run import CompactRun, Shared
 from .disagreement import Disagreement, ranks_text
-from .history import History
-from .replicas import Replicas, replicas_of, weights_of
+from .replicas import History, Replicas, replicas_of, weights_of
 from .rows import Stop
 from .step import compare_step
 

@@ -1,14 +1,11 @@
 """Put the calls of the ranks of one step beside one another, and find the rank that stopped first."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
 from probe_analysis.align.alignment import align
-from probe_analysis.calls.call import AtCall, Call
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import AtCall, Call, Run
 
 from .disagreement import ranks_text
 

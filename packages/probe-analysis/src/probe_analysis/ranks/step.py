@@ -1,25 +1,20 @@
 """Compare the ranks of one step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from attrs import define, evolve
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 
-from probe_analysis.calls.call import GRADIENTS, Call
-from probe_analysis.calls.run import Progress
+from probe_analysis.calls.run import GRADIENTS, Call, Progress
 from probe_analysis.compare.distance import distance
 
 from .collectives import collective, is_collective, results_of, rounds
 from .compact_run import CompactRun
-from .disagreement import Disagreement, odd_of, parted, ranks_text
+from .disagreement import Disagreement, Local, odd_of, parted, ranks_text, unreduced
 from .expected import Expected, expected_of, global_form, in_update, may_agree
-from .history import History, note_inputs, same_updates
-from .replicas import Replicas
+from .replicas import History, Replicas, note_inputs, same_updates
 from .rows import Missing, Row, rows_of, stop_of
-from .unreduced import Local, unreduced
 
 
 def compare_step(

@@ -1,7 +1,5 @@
 """Write how two runs differ as columns: which call belongs to which, and the numbers of those that differ."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +10,7 @@ from probe_analysis.diff.call_diff import CallDiff
 from probe_analysis.diff.diff import RunDiff
 from probe_analysis.diff.verdict import Verdict
 
-from .columns import Numbering, numbers, whole
+from .page import Numbering, numbers, whole
 from .record_columns import SIDES
 from .run_columns import RunColumns
 

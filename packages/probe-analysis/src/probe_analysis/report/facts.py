@@ -1,7 +1,5 @@
 """Keep what is known about each tensor once, however many calls took or returned it, in either dump."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -9,33 +7,18 @@ from typing import Any
 from attrs import define, field
 from probe_format.excerpts import brief, cut
 from probe_format.jsonio import number
+from probe_format.statistics import NOT_FINITE, WHOLE
 
 from probe_analysis.compare.distance import as_float
 from probe_analysis.compare.tolerance import dtype_name
 from probe_analysis.nonfinite.first import broken
 
-from .columns import Numbering, numbers, whole
+from .page import Numbering, numbers, whole
 
-_STATISTICS = ("Max", "Min", "Mean", "Norm")
 #: What only a tensor's file has; tensors that differ in nothing else are described alike.
 _FILE = {"data_name", "data_crc32"}
 #: Keys that are told by a column, or are not told.
-_TOLD = (
-    frozenset(
-        (
-            *_STATISTICS,
-            "type",
-            "dtype",
-            "shape",
-            "md5",
-            "requires_grad",
-            "nan_count",
-            "posinf_count",
-            "neginf_count",
-        )
-    )
-    | _FILE
-)
+_TOLD = {*WHOLE, *NOT_FINITE, "type", "dtype", "shape", "md5", "requires_grad", *_FILE}
 
 # What a statistic is: two bits for each in the column `marks`.
 _NUMBER, _ABSENT, _BOOL, _TEXT = range(4)
@@ -71,7 +54,7 @@ class Facts:
 
     def _add(self, tensor: Mapping[str, Any]) -> None:
         marks = _SAVED * ("data_name" in tensor) | _GRAD * (tensor.get("requires_grad") is True)
-        for i, (name, column) in enumerate(zip(_STATISTICS, self._statistics, strict=True)):
+        for i, (name, column) in enumerate(zip(WHOLE, self._statistics, strict=True)):
             mark, value = self._statistic(i, number(tensor.get(name)))
             marks |= mark << 2 * i
             column.append(value)
@@ -101,7 +84,7 @@ class Facts:
 
     def columns(self) -> dict[str, Any]:
         return {
-            **{name: numbers(column) for name, column in zip(_STATISTICS, self._statistics, strict=True)},
+            **{name: numbers(column) for name, column in zip(WHOLE, self._statistics, strict=True)},
             "marks": whole(self._marks),
             **{name: whole(column) for name, column in self._words.items()},
             "exact": [list(each) for each in self.exact],

@@ -1,11 +1,9 @@
 """Write the findings, which come first on the page: the verdict on two dumps, the first value that is not finite."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from probe_analysis.calls.call import AtCall
+from probe_analysis.calls.run import AtCall
 from probe_analysis.diff.diff import Diff
 from probe_analysis.nonfinite.first import Finding, NonFinite
 from probe_analysis.nonfinite.watch import Risk

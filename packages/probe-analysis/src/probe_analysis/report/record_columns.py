@@ -13,11 +13,11 @@ from probe_format.read import Loss
 from probe_format.schema import Parts, parts_of
 from probe_format.values import plain
 
-from probe_analysis.calls.call import Call
+from probe_analysis.calls.run import Call
 from probe_analysis.nonfinite.watch import Watch
 
-from .columns import Numbering
 from .facts import Facts
+from .page import Numbering
 
 SIDES = ("in", "parameter", "out")
 #: How many arguments of one call that are no tensors are in the page.
@@ -87,6 +87,8 @@ _NOTES = {
 def _note(record: Any, lost: Sequence[Loss]) -> str:
     notes = [f"{loss.slot or 'value'} is lost: {loss.why}" for loss in lost]
     record = record if isinstance(record, dict) else {}
+    if record.get("label"):
+        notes.append(f"label {_text(record['label'])}")
     if record.get("raised"):
         notes.append(f"ended in an exception: {_text(record['raised'])}")
     again = "recompute"  # told as well where nothing was recorded of it

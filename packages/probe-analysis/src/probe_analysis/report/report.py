@@ -1,7 +1,5 @@
 """Make a page of a dump, or of two."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +12,7 @@ from probe_format.errors import DamagedError, FormatError
 from probe_format.schema import Parts
 
 from probe_analysis.align.mapping import Mapping
-from probe_analysis.calls.call import Call
-from probe_analysis.calls.run import Progress, Run, Source, runs_of
+from probe_analysis.calls.run import Call, Progress, Run, Source, runs_of
 from probe_analysis.compare.tolerance import Tolerance
 from probe_analysis.diff.diff import Diff, diff_runs
 from probe_analysis.nonfinite.first import NonFinite, non_finite_in

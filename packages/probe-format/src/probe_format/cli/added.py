@@ -4,8 +4,6 @@ A package adds one by an entry point in the group ``probe.commands``: the comman
 takes the words after the name and returns the exit code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version

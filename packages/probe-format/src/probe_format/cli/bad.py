@@ -1,11 +1,9 @@
 """Say in sentences where a step stops being finite (the command ``probe show --bad``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from probe_format.errors import FormatError
-from probe_format.names import ApiName, ModuleName, is_name, parse_name, with_direction
+from probe_format.names import ApiName, ModuleName, parsed, with_direction
 from probe_format.read.dump import Rank
 from probe_format.read.nonfinite import Origin, Suspect, origins, suspects
 from probe_format.schema.finite import kinds_of, non_finite
@@ -49,7 +47,7 @@ def story(rank: Rank) -> Iterator[str]:
 
 def _is_call(name: str) -> bool:
     """Return whether a record is that of a call: not a saved value, and not the gradients of parameters."""
-    return is_name(name) and isinstance(parse_name(name), ApiName | ModuleName)
+    return isinstance(parsed(name), ApiName | ModuleName)
 
 
 def _forward(name: str, bad: Mapping[str, Suspect]) -> str | None:

@@ -1,25 +1,15 @@
 """Run the command ``probe``: show, verify and recover dumps, without a framework."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from importlib.metadata import EntryPoint
+from collections.abc import Sequence
 
 from probe_format.layout import MODES
 from probe_format.terminal import say
 
 from .added import COMMANDS, added_commands, describe, run_added, versions
-from .command import add_rank, add_step, exit_code, refuse_unknown, whole_number
-
-#: The commands of this package, and what each does. The module `commands` has them, and loads what reads dumps.
-_COMMANDS = {
-    "show": "print the records as a tree by module, with shapes and norms",
-    "verify": "check schema, checksums and tensor files: complete, recovered, empty, torn or damaged",
-    "recover": "write the JSON files of a run that was killed, from its journal",
-}
+from .command import Command, add_dump, add_part, run_one_of, whole_number
 
 #: The flags of ``show``.
 _FLAGS = {
@@ -60,47 +50,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    own = words[0] in _COMMANDS if words else False
+    own = bool(words) and words[0] in (each.name for each in _COMMANDS)
     if words and not own and not words[0].startswith("-"):
         added = run_added(words[0], words[1:])
         if added is not None:
             return added
-    there = {} if own else added_commands()
-    parser = _parser(there)
-    if not own:
-        refuse_unknown(parser, words, (*_COMMANDS, *COMMANDS, *there))
-    arguments = parser.parse_args(words)
-
-    def work() -> int:
-        from .commands import RUN  # only now: help and a wrong word are answered without numpy and the reader
-
-        return RUN[arguments.command](arguments)
-
-    return exit_code(arguments.command, work)
-
-
-def _parser(added: Mapping[str, EntryPoint]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="probe",
         description="Look at dumps by Probe and by msprobe, check them, and recover those of a killed run.",
         epilog=_EXIT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--version", action=_Version, nargs=0, help="show the version of each package and exit"
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, what in _COMMANDS.items():
-        command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
-        command.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
-        add_step(command)
-        add_rank(command)
-        command.add_argument("--mode", choices=MODES, help="only MindSpore's graphs, or only PyNative")
-        if name == "show":
-            _show_arguments(command)
-    for name, entry in added.items():  # only for the list in --help: `main` runs these before it parses
-        commands.add_parser(name, help=describe(entry).replace("%", "%%"), add_help=False)
-    return parser
+    what = "show the version of each package and exit"
+    parser.add_argument("--version", action=_Version, nargs=0, help=what)
+    there = {} if own else {name: describe(entry) for name, entry in added_commands().items()}
+    return run_one_of(_COMMANDS, parser, words, there, () if own else tuple(COMMANDS))
 
 
 class _Version(argparse.Action):
@@ -111,12 +75,20 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _show_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
-    command.add_argument("--level", choices=("L0", "L1"), help="only modules (L0) or only API calls (L1)")
-    command.add_argument("--depth", type=_positive, metavar="N", help="at most N levels of nesting")
+def _dump(parser: argparse.ArgumentParser) -> None:
+    add_dump(parser)
+    add_part(parser)
+    parser.add_argument("--mode", choices=MODES, help="only MindSpore's graphs, or only PyNative")
+
+
+def _view(parser: argparse.ArgumentParser) -> None:
+    _dump(parser)
+    parser.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
+    parser.add_argument("--label", metavar="TEXT", help="only records of calls with this label")
+    parser.add_argument("--level", choices=("L0", "L1"), help="only modules (L0) or only API calls (L1)")
+    parser.add_argument("--depth", type=_positive, metavar="N", help="at most N levels of nesting")
     for flag, what in _FLAGS.items():
-        command.add_argument(f"--{flag}", action="store_true", help=what)
+        parser.add_argument(f"--{flag}", action="store_true", help=what)
 
 
 def _positive(text: str) -> int:
@@ -125,3 +97,21 @@ def _positive(text: str) -> int:
     if not number:
         raise argparse.ArgumentTypeError("0 levels show nothing; write 1 or more")
     return number
+
+
+def _work(arguments: argparse.Namespace) -> int:
+    from .commands import RUN  # only now: help and a wrong word are answered without numpy and the reader
+
+    return RUN[arguments.command](arguments)
+
+
+_COMMANDS = (
+    Command("show", "print the records as a tree by module, with shapes and norms", _view, _work),
+    Command(
+        "verify",
+        "check schema, checksums and tensor files: complete, recovered, empty, torn or damaged",
+        _dump,
+        _work,
+    ),
+    Command("recover", "write the JSON files of a run that was killed, from its journal", _dump, _work),
+)

@@ -1,7 +1,5 @@
 """Select records of a dump, and format one as text: its name, the line that called it, its tensors and other values."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator
@@ -11,7 +9,7 @@ from attrs import frozen
 
 from probe_format.excerpts import brief, cut, text
 from probe_format.jsonio import dumps
-from probe_format.names import ModuleName, ParamsGradName, is_name, parse_name
+from probe_format.names import ModuleName, ParamsGradName, parsed
 from probe_format.own_code import FRAMEWORKS, OWN_MODULES
 from probe_format.read.record import Record
 from probe_format.read.tensor import Tensor
@@ -24,6 +22,7 @@ class View:
     """Select what `summary` and `tree` show.
 
     filter: only records with this in their name.
+    label: only records of calls with this label.
     level: only modules (``L0``) or only API calls (``L1``).
     depth: levels of nesting, None for all.
     bad: only records with a value that is not finite.
@@ -33,6 +32,7 @@ class View:
     """
 
     filter: str = ""
+    label: str | None = None
     level: Literal["L0", "L1"] | None = None
     depth: int | None = None
     bad: bool = False
@@ -42,14 +42,15 @@ class View:
 
     def takes(self, record: Record) -> bool:
         """Return whether a record is shown for itself, rather than as the parent of one."""
-        return self.takes_name(record.name) and (
-            not self.bad or any(tensor.non_finite for tensor in record.tensors)
+        return (
+            self.takes_name(record.name)
+            and (self.label is None or record.label == self.label)
+            and (not self.bad or any(tensor.non_finite for tensor in record.tensors))
         )
 
     def takes_name(self, name: str) -> bool:
         """Return whether the name alone allows the record to be shown."""
-        parsed = parse_name(name) if is_name(name) else None
-        level = "L0" if isinstance(parsed, ModuleName | ParamsGradName) else "L1"
+        level = "L0" if isinstance(parsed(name), ModuleName | ParamsGradName) else "L1"
         return self.filter in name and self.level in (None, level)
 
 
@@ -97,8 +98,7 @@ def _marks(record: Record) -> str:
     values = record.json if isinstance(record.json, dict) else {}
     keys = ("incomplete", "in_backward", "recompute", "is_recompute", "partial")
     found = [key for key in keys if values.get(key)]
-    if isinstance(values.get("raised"), str):
-        found.append(f"raised {values['raised']}")
+    found += [f"{key} {values[key]}" for key in ("raised", "label") if isinstance(values.get(key), str)]
     if lost := record.rank.lost.of(record.name):
         found.append(f"{len(lost)} lost")
     return f"  [{', '.join(found)}]" if found else ""

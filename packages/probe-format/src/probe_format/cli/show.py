@@ -1,7 +1,5 @@
 """Format a dump as text: its records as a tree by module, with shapes and norms (the command ``probe show``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from probe_format.excerpts import brief, text
@@ -10,6 +8,8 @@ from probe_format.read.dump import Rank
 from .record_text import INDENT, View, caller_line, record_lines
 
 _DEEPEST = 100
+#: How many labels a rank's first lines name.
+_LABELS = 10
 
 
 def heading(rank: Rank) -> str:
@@ -29,6 +29,9 @@ def summary(rank: Rank) -> Iterator[str]:
     """Yield what is lost, and the report's lines: counts, what was not seen, largest norms, first non-finite value."""
     if rank.lost:
         yield str(rank.lost)
+    if labels := rank.labels:
+        more = f", and {len(labels) - _LABELS} more" if len(labels) > _LABELS else ""
+        yield f"labels: {', '.join(map(text, labels[:_LABELS]))}{more}"
     for item in rank.faults:
         yield f"fault: {text(item.get('where'))}: {text(item.get('message'))} ({text(item.get('count'))} times)"
     report = rank.report
@@ -65,7 +68,7 @@ def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
     if len(records):
         wanted = {record.name for record in records if view.takes(record)}
     else:  # task structure writes construct.json and no records
-        wanted = {name for name in parents if view.takes_name(name) and not view.bad}
+        wanted = {name for name in parents if view.takes_name(name) and not (view.bad or view.label)}
     shown = set(wanted)
     for name in wanted:
         above = parents.get(name)

@@ -1,9 +1,9 @@
 """Make the events of a journal (spec/journal.md): one function for each kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
+
+from probe_format.statistics import KEYS
 
 #: A small JSON object, and the values: each is finished JSON, possibly with holes, that nobody looks inside again. It
 #: is kept, so what may come from orjson as it is (1 KB or more, whatever its length) is copied here.
@@ -18,10 +18,7 @@ NODE: Literal[0] = 0
 STRUCTURE: Literal[2] = 2
 
 #: The keys of a gradient that came with a later backward pass: its numbers alone.
-LATER_PASS = (
-    *("Max", "Min", "Mean", "Norm", "md5", "unsupported", "zero_count"),
-    *("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min"),
-)
+LATER_PASS = (*KEYS, "md5", "unsupported")
 
 #: The kinds that prepare records: they do not create a folder that waits for its first one.
 _PREPARATIONS = ("head", "frames", "tally", "over")

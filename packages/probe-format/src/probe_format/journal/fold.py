@@ -9,10 +9,8 @@ if an `over` came since, of which that many had come before. A tuple is a gradie
 first, None where it is not here, and the later ones.
 """
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,11 +20,9 @@ from attrs import Factory, define, field
 from probe_format import jsonio, layout
 from probe_format.names import with_direction
 
-from .construct_tree import missing
 from .events import NODE, STRUCTURE, Event
-from .holes import Fillers, lost
 from .packed import Packed, Table
-from .pages import Pages
+from .pages import Fillers, Pages, lost
 from .places import Places, Reference, places_of
 from .value_paths import Room, blank, blank_slots, get, put
 
@@ -107,6 +103,7 @@ class Fold:
     room: Room | None = None
     kept: int = KEPT
     _header: Head = field(factory=dict)
+    _labels: dict[str, None] = field(factory=dict)
     _tree: bool = True
     data: Table = field(factory=lambda: Table(_joined, _is_gradients))
     _calls: set[str] = field(factory=set)  # those that have not returned
@@ -152,6 +149,8 @@ class Fold:
         kept = e.get("r")
         if kept == NODE:
             return
+        if "x" in e and "label" in e["x"]:
+            self._labels[e["x"]["label"]] = None
         if "s" in e:
             stack = e["s"]
             if stack not in self._stacks:
@@ -315,7 +314,8 @@ class Fold:
         places = places or Places(-1, Path(layout.JOURNAL))
         faults = [{"where": w, "message": m, "count": n} for (w, m), n in self._faults.items()]
         return Pages(
-            {key: value for key, value in self._header.items() if key != "deferred"},
+            {key: value for key, value in self._header.items() if key != "deferred"}
+            | ({"labels": list(self._labels)} if self._labels else {}),
             self._records(places),
             self._stack_lines(),
             self._construct_lines(),
@@ -383,7 +383,7 @@ class Fold:
         wanted = {each for parent in last for each in (parent, *_both(parent))}
         tree = {name: parent for name, (parent, _) in self.nodes.rows() if name in wanted}
         if absent := [parent for parent in last if parent not in tree]:
-            yield _nodes(list(missing(absent, tree.get, tree.__contains__).items()))
+            yield _nodes(list(_missing(absent, tree.get, tree.__contains__).items()))
 
 
 def _some(rows: Iterator[tuple[str, Row]]) -> Iterator[list[tuple[str, Row]]]:
@@ -397,6 +397,30 @@ def _nodes(rows: list[tuple[str, str | None]]) -> bytes:
     texts |= {parent: b'"%b"' % text for parent, text in zip(parents, jsonio.texts(parents), strict=True)}
     names = jsonio.texts([name for name, _ in rows])
     return b"".join([b',\n"%b": %b' % (n, texts[parent]) for n, (_, parent) in zip(names, rows, strict=True)])
+
+
+def _missing(
+    absent: Iterable[str], parent_of: Callable[[str], str | None], known: Callable[[str], bool]
+) -> dict[str, str | None]:
+    """Return the nodes that a tree lacks, with their parents.
+
+    absent: the parents in the tree that are no nodes.
+    parent_of: takes a node and returns its parent.
+    known: takes a name and returns whether it is a node.
+    """
+    out: dict[str, str | None] = {}
+    todo = list(absent)
+    while todo:
+        name = todo.pop()
+        if name in out or known(name):
+            continue
+        forward = with_direction(name, "forward")
+        above = parent_of(forward) if name != forward and known(forward) else None
+        parent = above and with_direction(above, "backward")
+        out[name] = parent
+        if parent is not None:
+            todo.append(parent)
+    return out
 
 
 def _both(name: str) -> tuple[str, str]:

@@ -1,7 +1,5 @@
 """Read the events of a journal, of which a kill or a disk may have left a part (spec/journal.md, "Reading")."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Read and set the slots of a record by their paths: keys and indexes into nested lists and dicts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Read dumps without ever writing: steps, ranks, records and tensors, and whether they are whole."""
 
-from __future__ import annotations
-
 from .dump import Dump, Rank, Step, journal_fold, open
 from .lost import Loss, Lost
 from .nonfinite import Origin, Suspect, origins, suspect_of, suspects

@@ -18,11 +18,18 @@ from attrs import field, frozen
 from probe_format import jsonio, layout
 from probe_format.errors import DamagedError, FormatError, UsageError
 from probe_format.excerpts import brief
+from probe_format.jsonio import meant
 from probe_format.plain_files import in_memory, read_file, read_plain, refuse_link
-from probe_format.schema.construct import Construct, check_construct, parse_construct
+from probe_format.schema.calls import (
+    Construct,
+    Stack,
+    check_construct,
+    check_stack,
+    parse_construct,
+    parse_stack,
+)  # fmt: skip
 from probe_format.schema.dump import Document, parse_dump
 from probe_format.schema.report import Report, check_report, parse_report
-from probe_format.schema.stack import Stack, check_stack, parse_stack
 
 from . import find
 from .lost import Lost, lost_in
@@ -177,6 +184,14 @@ class Rank:
     def header(self) -> Mapping[str, Any]:
         """Return the top-level keys of dump.json (or debug.json) without ``data``: task, level, framework, ..."""
         return self.documents[0].header
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the labels that the script gave calls of this step, in the order in which they first came."""
+        found = self.header.get("labels")
+        return (
+            tuple(meant(each) for each in found if isinstance(each, str)) if isinstance(found, list) else ()
+        )
 
     @cached_property
     def records(self) -> Records:

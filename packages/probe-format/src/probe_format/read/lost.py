@@ -1,7 +1,5 @@
 """Tell what the records of a rank lack because it is lost: gradients, and the files of tensors (spec/values.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice

@@ -3,8 +3,6 @@
 The rule is in spec/statistics.md (What is not finite).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 

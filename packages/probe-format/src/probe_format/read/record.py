@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attrs import field, frozen
 
 from probe_format import names
+from probe_format.jsonio import meant
 from probe_format.names import parse_debug_name
 from probe_format.schema.dump import Document
 from probe_format.schema.tensor_objects import tensors
@@ -42,10 +43,14 @@ class Records:
     def __getitem__(self, name: str) -> Record:
         if not isinstance(name, str):
             raise KeyError(f"Records are looked up by name, not by {name!r}; `names` lists them.")
-        for each in self._documents:
-            if name in each.records:
-                return Record(name, self.rank, each)
+        found = self.get(name)
+        if found is not None:
+            return found
         raise KeyError(f"There is no record {name!r}. {did_you_mean(name, self.names)}".rstrip())
+
+    def get(self, name: str) -> Record | None:
+        """Return the record of this name, or None."""
+        return next((Record(name, self.rank, each) for each in self._documents if name in each.records), None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,6 +100,14 @@ class Record:
                 return tensor
         why = "".join(f" (it is lost: {x.why})" for x in self.rank.lost.of(self.name) if x.slot == at)
         raise KeyError(f"{self.name} has no tensor at {at!r}{why}; it has {[t.slot for t in self.tensors]}.")
+
+    @property
+    def label(self) -> str | None:
+        """Return the label that the script gave the call, or the call of these gradients; None where it had none."""
+        forward = names.with_direction(self.name, "forward")
+        call = self if forward == self.name else self.rank.records.get(forward)
+        found = call.json.get("label") if call is not None and isinstance(call.json, dict) else None
+        return meant(found) if isinstance(found, str) else None
 
     @property
     def stack(self) -> tuple[str, ...]:

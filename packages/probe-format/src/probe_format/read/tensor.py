@@ -19,6 +19,7 @@ from probe_format.jsonio import number
 from probe_format.plain_files import in_memory, is_file, refuse_link
 from probe_format.schema.finite import non_finite
 from probe_format.schema.tensor_objects import path_text
+from probe_format.statistics import WHOLE
 from probe_format.values import ValuePath
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ class Tensor:
     def __repr__(self) -> str:
         get = self.json.get  # repr() must not raise on a damaged file
         shape = ", ".join(map(str, shape)) if isinstance(shape := get("shape"), list) else "?"
-        numbers = ", ".join(
-            f"{key} {number(get(key))}" for key in ("Max", "Min", "Mean", "Norm") if key in self.json
-        )
+        numbers = ", ".join(f"{key} {number(get(key))}" for key in WHOLE if key in self.json)
         return f"<{self.name}: {get('dtype')}[{shape}]{', ' if numbers else ''}{numbers}>"
 
     @property

@@ -15,6 +15,7 @@ from probe_format.checksum import crc32, file_crc32
 from probe_format.errors import FormatError, TooLargeError
 from probe_format.excerpts import brief
 from probe_format.plain_files import in_memory, is_file, refuse_link
+from probe_format.statistics import TABLE
 from probe_format.tensors.narrow_floats import bits_of, narrow_name, widen
 from probe_format.tensors.npy_file import map_npy
 from probe_format.tensors.pt_file import PT_DTYPES
@@ -128,12 +129,8 @@ class TensorFiles:
     def _numbers(self, path: Path, tensor: Tensor, true: Stats) -> Iterator[str]:
         """Yield how the record's numbers differ from the true ones. msprobe computes some in the tensor's dtype."""
         near = 1e-3 * max(abs(true.max or 0), abs(true.min or 0))  # what is left where elements cancel out
-        for name, found, said, close, off in (
-            ("Max", true.max, tensor.max, 1e-6, 0),
-            ("Min", true.min, tensor.min, 1e-6, 0),
-            ("Mean", true.mean, tensor.mean, 1e-2, near),
-            ("Norm", true.norm, tensor.norm, 1e-3, 0),
-        ):
+        for name, close in ((each.key, each.near) for each in TABLE if each.near):
+            found, said, off = getattr(true, name.lower()), tensor.statistic(name), near * (name == "Mean")
             if found is None or said is None:
                 continue
             sure = math.isfinite(found) and math.isfinite(said) and name != "Norm"

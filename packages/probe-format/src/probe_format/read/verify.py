@@ -16,12 +16,10 @@ from attrs import frozen
 from probe_format import layout
 from probe_format.errors import FormatError, Problem, TooLargeError
 from probe_format.excerpts import brief, cut, text
-from probe_format.names import is_name
+from probe_format.names import parsed
 from probe_format.plain_files import is_file, read_plain
-from probe_format.schema.construct import Construct
 from probe_format.schema.dump import Document, check_debug, check_dump, is_strict
 from probe_format.schema.report import Report
-from probe_format.schema.stack import Stack
 
 from .dump import Rank, open
 from .tensor import Tensor
@@ -156,11 +154,9 @@ def _documents(rank: Rank, report: Report | None) -> Iterator[str]:
             _ = record.parsed
         except FormatError:
             yield f"{brief(record.name)} is not a record name."
-    # `rank` may take both from the journal; here the files are checked, whatever is in them.
-    stack, construct = rank.stack, rank.construct
-    yield from map(str, construct.faults())
+    yield from map(str, rank.construct.faults())
     if strict:
-        yield from _agree(rank, stack, construct)
+        yield from _agree(rank)
     if report is not None:
         yield from _counts(rank, report)
 
@@ -184,18 +180,18 @@ def _refuse(token: str) -> Any:
     raise ValueError(f"it holds the bare token {token}")
 
 
-def _agree(rank: Rank, stack: Stack, construct: Construct) -> Iterator[str]:
+def _agree(rank: Rank) -> Iterator[str]:
     """Yield the differences between the calls that the three files name."""
-    known = set(rank.records.names) | set(construct.parents)
-    for names, _ in stack.groups:
+    known = set(rank.records.names) | set(rank.construct.parents)
+    for names, _ in rank.stack.groups:
         for name in names:
             if name not in known:
                 yield f"stack.json has {brief(name)}, which is neither a record nor a node."
-    if rank.header.get("level") in ("L0", "mix") and construct.parents:
+    if rank.header.get("level") in ("L0", "mix") and rank.construct.parents:
         for record in rank.records:
-            if not is_name(record.name) or record.kind not in ("forward", "backward"):
+            if parsed(record.name) is None or record.kind not in ("forward", "backward"):
                 continue
-            if record.name not in construct:
+            if record.name not in rank.construct:
                 yield f"construct.json does not have the record {brief(record.name)}."
 
 

@@ -1,7 +1,5 @@
 """Check and parse each document by its specification, as its JSON Schema does."""
 
-from __future__ import annotations
-
 from .dump import parse_object
 from .finite import kinds_asked_for, kinds_of, non_finite
 from .parts import Parts, Side, Value, parts_of

@@ -1,7 +1,5 @@
 """Check and parse dump.json and debug.json, which hold the records (spec/dump.md, spec/debug.md)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -164,6 +162,9 @@ def check_dump(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterato
     """Yield every fault in a dump.json, as schema/dump.schema.json defines it: strict for Probe's files."""
     strict = is_strict(header)
     yield from _check_header(header, ("L0", "L1", "mix", "L2") if strict else ())
+    labels = header.get("labels", []) if strict else []
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        yield Problem("labels", f"{brief(labels)} is not a list of texts.")
     for name in records:
         record = records[name]
         if not isinstance(record, dict):
@@ -226,8 +227,9 @@ def _check_record(name: str, record: dict[str, Any]) -> Iterator[Problem]:
     for key in _FLAGS:
         if key in record and not isinstance(record[key], bool):
             yield Problem(f"{name}.{key}", f"{brief(record[key])} is neither true nor false.")
-    if "raised" in record and not isinstance(record["raised"], str):
-        yield Problem(f"{name}.raised", f"{brief(record['raised'])} is not a text.")
+    for key in ("raised", "label"):
+        if key in record and not isinstance(record[key], str):
+            yield Problem(f"{name}.{key}", f"{brief(record[key])} is not a text.")
     if "recompute" in record:
         if isinstance(record["recompute"], dict):
             yield from _check_parts(f"{name}.recompute", "forward", record["recompute"])

@@ -1,15 +1,13 @@
 """Say what in a tensor, or in an argument, is not finite (spec/statistics.md, What is not finite)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from probe_format.excerpts import text
 from probe_format.jsonio import number
+from probe_format.statistics import NOT_FINITE
 
-_COUNTS = {"nan_count": "NaN", "posinf_count": "+Inf", "neginf_count": "-Inf"}
 _NONE: frozenset[str] = frozenset()
 
 
@@ -20,7 +18,7 @@ def kinds_of(tensor: Mapping[str, Any]) -> frozenset[str]:
     """
     get = tensor.get
     if get("nan_count") or get("posinf_count") or get("neginf_count"):
-        return frozenset(word for key, word in _COUNTS.items() if get(key))
+        return frozenset(word for key, word in NOT_FINITE.items() if get(key))
     high, low = get("Max"), get("Min")
     if type(high) is float and type(low) is float and high - high + low - low == 0.0:
         return _NONE
@@ -32,7 +30,7 @@ def non_finite(tensor: Mapping[str, Any]) -> str:
     kinds = kinds_of(tensor)
     if not kinds:
         return ""
-    counted = ((f"{text(tensor[key])} " if tensor.get(key) else "", word) for key, word in _COUNTS.items())
+    counted = ((f"{text(tensor[key])} " if tensor.get(key) else "", word) for key, word in NOT_FINITE.items())
     return ", ".join(count + word for count, word in counted if word in kinds)
 
 

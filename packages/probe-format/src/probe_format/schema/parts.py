@@ -1,7 +1,5 @@
 """Take a record apart into its tensors and its other arguments, in one walk."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

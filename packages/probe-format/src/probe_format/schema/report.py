@@ -1,7 +1,5 @@
 """Check and parse report.json: what a dump holds, what it lacks and why, and whether it is whole (spec/report.md)."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

@@ -7,8 +7,6 @@ has a ``dtype`` and a ``shape`` is a tensor or a numpy array.
 The walk keeps its own stack instead of recursing: a damaged file may nest deeper than Python can.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,13 +14,10 @@ from typing import Any
 from probe_format.errors import Problem
 from probe_format.excerpts import brief
 from probe_format.jsonio import INFINITY, MINUS_INFINITY
+from probe_format.statistics import BROKEN, COUNTS, NUMBERS, WHOLE
 from probe_format.values import ValuePath, is_leaf
 
 _NON_FINITE = ("NaN", INFINITY, MINUS_INFINITY, "Infinity", "-Infinity")
-_STATISTICS = ("Max", "Min", "Mean", "Norm")
-_NUMBERS = (*_STATISTICS, "finite_max", "finite_min")
-_BROKEN = ("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min")
-_COUNTS = ("nan_count", "posinf_count", "neginf_count", "zero_count")
 _TEXTS = ("data_name", "data_crc32", "unsupported", "lost")
 #: No framework has more elements in a tensor, or more dimensions.
 _MOST_ELEMENTS, _MOST_DIMENSIONS = 2**63 - 1, 64
@@ -125,7 +120,7 @@ def _is_usual(tensor: dict[str, Any]) -> bool:
         or type(tensor["dtype"]) is not str
         or kinds.count(list) > 1
         or dict in kinds
-        or (kinds.count(str) > 2 and any(map(_is_no_number, map(tensor.get, _NUMBERS))))
+        or (kinds.count(str) > 2 and any(map(_is_no_number, map(tensor.get, NUMBERS))))
         or len(shape) > _MOST_DIMENSIONS
         or set(map(type, shape)) - {int}
     ):
@@ -136,7 +131,7 @@ def _is_usual(tensor: dict[str, Any]) -> bool:
 def _check_foreign(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
     yield from _check_form(node, at)
     yield from _check_numbers(node, at)
-    for key in (*_COUNTS, "md5"):
+    for key in (*COUNTS, "md5"):
         if isinstance(node.get(key), list | dict):
             yield Problem(path_text((*at, key)), f"{brief(node[key])} is neither a number nor a text.")
 
@@ -159,7 +154,7 @@ def _check_form(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
 
 
 def _check_numbers(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
-    for key in _NUMBERS:
+    for key in NUMBERS:
         if _is_no_number(node.get(key)):
             where = path_text((*at, key))
             yield Problem(where, f"{brief(node[key])} is not a number, 'NaN', 'inf' or ' -inf'.")
@@ -172,14 +167,14 @@ def _is_no_number(x: Any) -> bool:
 def _check_tensor(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
     yield from _check_form(node, at)
     where = path_text(at)
-    if any(key not in node for key in _STATISTICS) and "md5" not in node and "unsupported" not in node:
+    if any(key not in node for key in WHOLE) and "md5" not in node and "unsupported" not in node:
         yield Problem(where, "has neither all of Max, Min, Mean, Norm, nor a checksum, nor a word why not.")
     yield from _check_numbers(node, at)
-    present = [key for key in _BROKEN if key in node]
-    if present and len(present) < len(_BROKEN):
-        absent = [key for key in _BROKEN if key not in node]
+    present = [key for key in BROKEN if key in node]
+    if present and len(present) < len(BROKEN):
+        absent = [key for key in BROKEN if key not in node]
         yield Problem(where, f"has {present[0]} but not {absent[0]}; the five go together.")
-    for key in _COUNTS:
+    for key in COUNTS:
         if key in node and not is_count(node[key]):
             yield Problem(f"{where}.{key}", f"{brief(node[key])} is not a count.")
     for key in _TEXTS:

@@ -1,9 +1,6 @@
 """Say which calls do not read the numbers that they get: memory that nothing was written to yet may hold anything."""
 
-from __future__ import annotations
-
-from probe_format.errors import FormatError
-from probe_format.names import ApiName, parse_name
+from probe_format.names import ApiName, parsed
 
 
 def writes_into(name: str, slot: str) -> bool:
@@ -30,11 +27,8 @@ def only_views(name: str) -> bool:
 
 def _api(name: str) -> str:
     """Return the name of the function of a forward record; empty for other records."""
-    try:
-        parsed = parse_name(name)
-    except FormatError:
-        return ""
-    return parsed.api if isinstance(parsed, ApiName) and parsed.direction == "forward" else ""
+    of = parsed(name)
+    return of.api if isinstance(of, ApiName) and of.direction == "forward" else ""
 
 
 _VIEWS = (

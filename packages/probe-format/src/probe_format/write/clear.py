@@ -1,7 +1,5 @@
 """Remove a dump where the user asked for it: an earlier one (`overwrite`), or a step that is not kept (`keep`)."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Count what was seen, recorded, filtered and skipped, for the report (spec/report.md)."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from typing import Any

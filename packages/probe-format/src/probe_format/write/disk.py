@@ -1,7 +1,5 @@
 """Check whether a directory can be written to, and explain in plain words why not."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

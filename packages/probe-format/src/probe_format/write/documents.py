@@ -1,7 +1,5 @@
 """Write the files of one rank in one stream, each complete before it takes its name."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Write one rank's dump: events to the journal as they happen, the JSON files when a step ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

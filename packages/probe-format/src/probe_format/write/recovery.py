@@ -1,7 +1,5 @@
 """Recover whole files from the journal that a killed run left (spec/journal.md)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Summarise a dump: the largest norms, and the first number that is not finite."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Mapping

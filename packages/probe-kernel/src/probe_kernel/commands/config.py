@@ -6,14 +6,13 @@ import argparse
 import os
 from pathlib import Path
 
+from probe_format.cli import Command
 from probe_format.errors import UsageError
 from probe_format.terminal import say
 
 from probe_kernel.control.backends import BACKENDS
 from probe_kernel.control.control_file import document_of, load_settings, settings_text
 from probe_kernel.control.option_rules import check
-
-from .command import Command
 
 _VARIABLE = "MINDSPORE_DUMP_CONFIG"
 

@@ -17,8 +17,7 @@ from probe_runtime.notice import notice
 from .backends import Backend, backend_named
 from .control_keys import REQUIRED, KeyReader
 from .description import KernelDump
-from .option_checks import Values
-from .option_rules import check, notes_of
+from .option_rules import Values, check, notes_of
 
 
 def settings(dump: KernelDump, backend: str, environ: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from probe_runtime.environment import environment_number
 from probe_runtime.notice import log, log_once, notice
 
 from .backends import Backend
-from .option_checks import Values
+from .option_rules import Values
 from .outcome import DumpOutcome, inspect_dump
 
 # MindSpore 2.9 and later keep the state in the first; the second is then a copy, and may be older.

@@ -29,6 +29,7 @@ from .module_table import TrackedModule
 from .plan import Plan
 from .thread_state import ThreadState
 from .walk import Part, Walk
+from .work_label import current_label
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -306,10 +307,15 @@ class Recorder:
         if redo:
             given = (arguments, keywords) if show else (b"[]", b"{}")
             self._append(events.redo(call.name, *given), written)
-        elif not forward:
+            return
+        if not forward:
             self._append(events.enter(call.name, parent, kept=events.NODE), written)
-        elif plan.structure:
-            self._append(events.enter(call.name, parent, stack=stack, kept=events.STRUCTURE), written)
+            return
+        extra: dict[str, Any] | None = {"in_backward": True} if self.in_backward() != -1 else None
+        if (label := current_label()) is not None:
+            extra = {**(extra or {}), "label": label}
+        if plan.structure:
+            event = events.enter(call.name, parent, stack=stack, extra=extra, kept=events.STRUCTURE)
         else:
             event = events.enter(
                 call.name,
@@ -318,9 +324,9 @@ class Recorder:
                 arguments=arguments if show else None,
                 keywords=keywords if show else None,
                 parameters=parameters,
-                extra={"in_backward": True} if self.in_backward() != -1 else None,
+                extra=extra,
             )
-            self._append(event, written)
+        self._append(event, written)
 
     def _exit(self, call: Call, out: Any) -> None:
         redo = call.redo

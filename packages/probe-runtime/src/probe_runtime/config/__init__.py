@@ -5,17 +5,14 @@ from __future__ import annotations
 from .config import Config
 from .config_file import ConfigFile, load
 from .cross_checks import earlier_dump
+from .entries import ConfigEntry, Findings
+from .keys import declared_keys, key
 from .number_ranges import compact, parse_init_step
 from .resolve import resolve
 from .step_rule import StepRule
+from .value_checks import Check, Checked, choice, flag
 
 __all__ = [
-    "Config",
-    "ConfigFile",
-    "StepRule",
-    "compact",
-    "earlier_dump",
-    "load",
-    "parse_init_step",
-    "resolve",
-]
+    "Check", "Checked", "Config", "ConfigEntry", "ConfigFile", "Findings", "StepRule", "choice", "compact",
+    "declared_keys", "earlier_dump", "flag", "key", "load", "parse_init_step", "resolve",
+]  # fmt: skip

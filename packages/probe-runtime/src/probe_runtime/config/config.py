@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import attrs
 
 from .keep import Keep, kept_steps
-from .keys import IDLE_SECTIONS, Key, key
+from .keys import IDLE_SECTIONS, Key, declared_keys, key
 from .number_ranges import Numbers
 from .step_rule import first_number, step_rule
 from .value_checks import (
@@ -62,6 +62,7 @@ class Config:
         attrs.Factory(lambda: Path("dump_path").absolute()),
         "a directory; made when it is not there",
         output_path,
+        fixed=True,
     )
     rank: Numbers = key(
         Numbers(),
@@ -77,6 +78,11 @@ class Config:
         False,
         "true, false: put statistics and tensor files off, so that the step waits less. A file counts when a later "
         "event confirms it; after a kill an unconfirmed one is marked `lost`",
+        flag,
+    )
+    dump_enable: bool | None = key(
+        None,
+        "true, false: whether steps are dumped now; the file is read again when it changes, as with `reload`",
         flag,
     )
     risk_level: RiskLevel = key(
@@ -155,18 +161,21 @@ class Config:
         "see below",
         step_rule,
         ours=True,
+        fixed=True,
     )
     first_step: int | str = key(
         0,
         "a whole number, or `auto` (the optimizers' own count): the number of the first step under `probe run`",
         first_number,
         ours=True,
+        fixed=True,
     )
     record_when: RecordWhen = key(
         "training",
         "`training`: under `probe run`, forwards in training mode begin a step; `grad`: all that have gradients",
         choice(*get_args(RecordWhen)),
         ours=True,
+        fixed=True,
     )
     keep: Keep | None = key(
         None,
@@ -194,6 +203,14 @@ class Config:
         "names of classes: the models, where `probe run` is not to take what optimizers train",
         names,
         ours=True,
+        fixed=True,
+    )
+    reload: bool = key(
+        False,
+        "true, false: read the file again at each step() when it has changed; see below",
+        flag,
+        ours=True,
+        fixed=True,
     )
     device: Device = key(
         "host", "where statistics are computed", choice(*get_args(Device)), section=True, kernel_only=True
@@ -211,7 +228,7 @@ class Config:
     """Sentences for the user: keys without effect, settings that hinder each other."""
 
 
-_DECLARED: dict[str, Key] = {a.name: a.metadata["key"] for a in attrs.fields(Config) if "key" in a.metadata}
+_DECLARED = declared_keys(Config)
 
 KEYS: Mapping[str, Key] = {name: declared for name, declared in _DECLARED.items() if not declared.kernel_only}
 """The keys at every level."""

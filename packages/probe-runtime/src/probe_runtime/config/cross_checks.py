@@ -21,6 +21,9 @@ def contradictions(config: Config, locate: LocateKey) -> Iterator[Problem]:
         yield Problem(locate("tensor_list"), f"is only for task 'statistics', and task is {config.task!r}.",
                       "Task tensor saves every recorded tensor; choose with list." if config.task == "tensor"
                       else 'Remove it, or write task "statistics".')  # fmt: skip
+    if config.dump_enable is False and config.level not in _EXAMPLES:
+        yield Problem(locate("dump_enable"), f"false has no effect at level {config.level!r}, which would dump.",
+                      "Remove it, and do not call start() or save().")  # fmt: skip
     if config.level in _EXAMPLES:  # L2 has names of its own, debug has no scope
         yield from _scope(config.scope, config.level, locate("scope"))
 
@@ -79,6 +82,9 @@ def hindrances(config: Config, locate: LocateKey) -> Iterator[str]:
         yield f"{locate('compiled')}: at level {config.level!r} no calls are recorded; compiled has no effect."
     if config.keep is not None and config.level not in _EXAMPLES:
         yield f"{locate('keep')}: steps of level {config.level!r} all stay; keep has no effect."
+    for key in ("reload", "dump_enable"):
+        if getattr(config, key) and config.level not in _EXAMPLES:
+            yield f"{locate(key)}: at level {config.level!r} the file is not read again; {key} has no effect."
     if config.optimizer_grad and (config.level not in ("L0", "mix") or config.task == "structure"):
         yield f"{locate('optimizer_grad')}: only levels 'L0' and 'mix' record gradients of parameters; no effect."
     for name in ("moments", "updates"):

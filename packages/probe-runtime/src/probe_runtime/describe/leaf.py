@@ -76,7 +76,7 @@ class Leaf:
     def tensor(self, placement: Placement, t: Any, path: ValuePath) -> bytes:
         """Return the tensor object of ``t``, of any shape and dtype; write its file where the placement wants one.
 
-        It is finished JSON, with a hole for what comes later (`probe_format.journal.holes`). Call this within `aside`,
+        It is finished JSON, with a hole for what comes later (`probe_format.journal.hole`). Call this within `aside`,
         which is entered once for all tensors of a record.
         """
         raise NotImplementedError

@@ -240,6 +240,10 @@ class Patches:
                 self._custom = [p for p in self._custom if not _is_at(p, owner, name)]
                 self._searched = None
 
+    def go_on(self, earlier: Patches) -> None:
+        """Take over what was added to others, which are not applied any more."""
+        self._registered, self._custom = earlier._registered, earlier._custom
+
     def _label(self, prefix: str, name: str, function: Any) -> Label:
         """Return the label of a registered function; a listed one keeps its kind under the new name."""
         listed = self._prepared.listed.places

@@ -8,10 +8,25 @@ from typing import Any
 
 from attrs import frozen
 
+from probe_runtime.config.config import Config
+from probe_runtime.patching.patches import Patches
+
 from .step import RunningStep
 
 #: Takes (directory, extra header keys) and returns the step. Raises OSError when nothing can be written.
 OpenStep = Callable[[Path, Mapping[str, Any]], RunningStep]
+
+
+@frozen
+class Opened:
+    """What a framework's package has ready for the steps of one configuration.
+
+    patches: the patched functions.
+    target_for: takes (dump_path, model) and returns the directory for the steps of this model, and what opens one.
+    """
+
+    patches: Patches
+    target_for: Callable[[Path, Any], tuple[Path, OpenStep]]
 
 
 @frozen
@@ -20,7 +35,7 @@ class Framework:
 
     package: its name, which finished steps are logged under.
     rank: returns this process's rank, None when not distributed.
-    target_for: takes (dump_path, model) and returns the directory for the steps of this model, and what opens one.
+    opened: gets ready for a configuration. Raises ConfigError when it cannot.
     wants_model: message for level L0 or mix without a model; ``{level}`` is filled in.
     models: returns the models in what the user gave as one. Raises UsageError when it is not a model.
     unstopped: returns whether step() is right without stop(), as in msprobe's guide to GRAPH_MODE.
@@ -28,7 +43,7 @@ class Framework:
 
     package: str
     rank: Callable[[], int | None]
-    target_for: Callable[[Path, Any], tuple[Path, OpenStep]]
+    opened: Callable[[Config], Opened]
     wants_model: str
     models: Callable[[Any], object]
     unstopped: Callable[[], bool] = bool

@@ -17,12 +17,15 @@ from probe_format.write import Claim, clear, explain, reason, remains
 
 from probe_runtime.config.config import Config
 from probe_runtime.config.number_ranges import parse_init_step, parse_rank_id, parse_token_range
+from probe_runtime.config.source import Source
 from probe_runtime.notice import log, notice
+from probe_runtime.patching.patches import Patches
 from probe_runtime.select.filters import RankFilter, StepFilter
 from probe_runtime.watch import Ring
 
-from .framework import Framework
+from .framework import Framework, Opened
 from .last_model import LastModel
+from .reload import Reload
 from .step import RunningStep
 from .token_gate import TokenGate
 
@@ -36,21 +39,21 @@ class Session:
     config: the configuration.
     model: the debugger's model, or None.
     framework: what the framework's package provides.
-    patches: the patched functions, for `register_custom_api`.
     step_number: the number of the current step.
     closed: whether close() was called.
     run: the step that is being dumped, or None.
     about: more keys for the header of each step.
+    reload: reads the configuration file again, where that is asked for.
     """
 
     config: Config
     model: Any
     framework: Framework
-    patches: Any
     step_number: int = 0
     closed: bool = False
     run: RunningStep | None = None
     about: dict[str, Any] = field(factory=dict)
+    reload: Reload | None = None
     _steps: StepFilter = field(init=False)
     _ranks: RankFilter = field(init=False)
     _rank_id: int | None = None
@@ -61,13 +64,18 @@ class Session:
     _claim: Claim = field(init=False)
     _is_ready: bool = False
     _ring: Ring | None = field(init=False)
+    _opened: Opened = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._ring = None if self.config.keep is None else Ring(self.config.keep.last)
+        self._ring = None
         self._claim = Claim(self.config.dump_path)
-        self._steps = StepFilter(self.config)
-        self._ranks = RankFilter(self.config)
+        self._take(self.config, self.framework.opened(self.config))
         _live.add(self)
+
+    @property
+    def patches(self) -> Patches:
+        """Return the patched functions, for `register_custom_api`."""
+        return self._opened.patches
 
     @property
     def collecting(self) -> bool:
@@ -116,6 +124,20 @@ class Session:
         run = self.run
         with self._guarded(run, "start()"):
             run.resume(model, gate)
+
+    def reconfigure(self, config: Config) -> None:
+        """Dump by another configuration from the next step on; `dump_path` stays. Call it between two steps.
+
+        Raises ConfigError when the framework's package cannot do it; then everything stays as it is.
+        """
+        opened = self.framework.opened(config)
+        self.unready()
+        opened.patches.go_on(self.patches)
+        self._take(config, opened)
+
+    def follows(self, source: Source) -> bool:
+        """Return whether it is open, and reads this file again."""
+        return not self.closed and self.reload is not None and self.reload.source.is_same(source)
 
     def make_ready(self, *models: Any, ahead: int = 0) -> None:
         """Replace functions from now on where the step that comes is wanted; nothing is recorded before `start`.
@@ -176,9 +198,11 @@ class Session:
         self._claim.rest()
         self.step_number += 1
         self._skip_step = None
+        if run is not None and self._steps.over(self.step_number):
+            log(self.framework.package, f"every step asked for is dumped, below {self.config.dump_path}")
+        if self.reload is not None:
+            self.reload.look(self)
         if run is not None:
-            if self._steps.over(self.step_number):
-                log(self.framework.package, f"every step asked for is dumped, below {self.config.dump_path}")
             run.hand_on()
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
@@ -253,9 +277,19 @@ class Session:
 
     # -- inside ---------------------------------------------------------------------------------------
 
+    def _take(self, config: Config, opened: Opened) -> None:
+        self.config, self._opened = config, opened
+        self._steps, self._ranks = StepFilter(config), RankFilter(config)
+        if config.keep is None:
+            self._ring = None
+        elif self._ring is None:
+            self._ring = Ring(config.keep.last)
+        else:
+            self._ring.last = config.keep.last
+
     def _begin(self, model: Any) -> RunningStep | None:
         rank = self._rank()
-        base, open_step = self.framework.target_for(self.config.dump_path, model)
+        base, open_step = self._opened.target_for(self.config.dump_path, model)
         try:
             directory = self._claim.take(base, self.step_number, rank)
             if directory.name.startswith("proc"):

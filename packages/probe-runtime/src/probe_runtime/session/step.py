@@ -196,6 +196,10 @@ class DumpingStep:
         if self._installed is not None:
             installed, self._installed = self._installed, None
             installed.close()
+            if self.gate is not None and (short := self.gate.shortfall):
+                self.collector.coverage.unseen(*short)
+                if self.gate.number < self.gate.first:
+                    notice(f"Probe: {short[1]}, so nothing is recorded of them.")
             while put_back:
                 self.collector.coverage.unseen(f"later calls of {put_back.pop()}", _PUT_BACK)
 

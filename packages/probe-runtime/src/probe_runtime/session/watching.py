@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from attrs import define, field
+from probe_format.errors import ConfigError, Problem
 from probe_format.excerpts import error_text
 from probe_format.layout import watch_file
 from probe_format.watch import WatchWriter, free_place
@@ -22,6 +23,13 @@ from .token_gate import TokenGate
 
 #: Steps at the beginning without an update, before that is said: a loss scaler skips some.
 _PATIENCE = 10
+
+
+def keep_to(config: Config, *, watch: bool) -> None:
+    """Raise ConfigError when a configuration is of a session of the other sort. watch: whether this one watches."""
+    if (config.task == "watch") != watch:
+        what = f"cannot become {config.task!r} while the run goes on: {'' if watch else 'not '}watching began with it."
+        raise ConfigError([Problem("task", what, "Start the run anew with it.")])
 
 
 class Watcher(Protocol):
@@ -178,6 +186,11 @@ class WatchSession(Session):
         if token_range is not None:
             self._warn_once("token_range has no effect with task watch.")
         super().start(model, None, rank_id)
+
+    def reconfigure(self, config: Config) -> None:
+        super().reconfigure(config)
+        if self._watch is not None:
+            self._watch.config = config
 
     def close(self) -> None:
         super().close()

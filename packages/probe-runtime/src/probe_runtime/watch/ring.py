@@ -26,11 +26,14 @@ class _Written:
 
 
 class Ring:
-    """The steps of one process that stay. It knows those that it was told of, and removes no others; never raises."""
+    """The steps of one process that stay. It knows those that it was told of, and removes no others; never raises.
+
+    last: how many steps stay.
+    """
 
     def __init__(self, last: int) -> None:
-        """Keep nothing yet. last: how many steps stay."""
-        self._last = last
+        """Keep nothing yet."""
+        self.last = last
         self._steps: deque[list[_Written]] = deque()
         self._pid = os.getpid()
         self._is_hindered = False
@@ -45,7 +48,7 @@ class Ring:
         step = [found for each in directories if (found := _found(each)) is not None]
         if step and step not in self._steps:
             self._steps.append(step)
-        while len(self._steps) > self._last:
+        while len(self._steps) > self.last:
             for each in self._steps.popleft():
                 self._remove(each)
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from functools import partial
 
 from probe_runtime.collect import Target
 from probe_runtime.config import Config
 from probe_runtime.notice import notice
 from probe_runtime.patching import Apis
-from probe_runtime.session import AnySession, Framework, SavingSession, Session, WatchSession, preflight
+from probe_runtime.session import (
+    AnySession,
+    Framework,
+    Opened,
+    SavingSession,
+    Session,
+    WatchSession,
+    keep_to,
+    preflight,
+)
 from probe_save import Saver
 
 from probe_torch.hooks.modules import Model, models_in
@@ -45,26 +53,25 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
     if config.level == "debug":  # probe-save does it; no function is replaced and no model is needed
         return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
     if config.task == "watch":
-        return _watching(config, model, tool)
+        about = {"tool": tool, "framework": "pytorch"}
+        framework = Framework("probe_torch", current_rank, _watching, _WANTS_MODEL_TO_WATCH, models_in)
+        return WatchSession(config, model, framework, make=TorchWatcher, about_file=about)
+    framework = Framework("probe_torch", current_rank, partial(_opened, tool), _WANTS_MODEL, models_in)
+    return Session(config, model, framework)
+
+
+def _opened(tool: str, config: Config) -> Opened:
+    """Get ready for the steps of a configuration."""
+    keep_to(config, watch=False)
     target = Target()
     patches = Patches(listed(config), target)
-    steps = StepOpener(config, tool, patches, target)
-    return Session(
-        config,
-        model,
-        Framework("probe_torch", current_rank, steps.target_for, _WANTS_MODEL, models_in),
-        patches,
-    )
+    return Opened(patches, StepOpener(config, tool, patches, target).target_for)
 
 
-def _watching(config: Config, model: Model | None, tool: str) -> WatchSession:
-    def unopened(dump_path: Path, model: Any) -> Any:
-        raise NotImplementedError  # a step that is watched has no folder
-
-    framework = Framework("probe_torch", current_rank, unopened, _WANTS_MODEL_TO_WATCH, models_in)
-    about = {"tool": tool, "framework": "pytorch"}
+def _watching(config: Config) -> Opened:
+    keep_to(config, watch=True)
     patches = Patches(Apis(()), Target())
-    return WatchSession(config, model, framework, patches, make=TorchWatcher, about_file=about)
+    return Opened(patches, StepOpener(config, "", patches, Target()).target_for)  # of which none is opened
 
 
 def listed(config: Config) -> Apis:

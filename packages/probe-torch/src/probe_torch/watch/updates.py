@@ -93,8 +93,8 @@ class Updates:
 
     columns: Columns
     names: ParameterNames
-    wants_moments: bool
-    wants_updates: bool
+    wants_moments: bool = False
+    wants_updates: bool = False
     _known: dict[int, OptimizerColumns] = field(factory=dict)
 
     def before(self, optimizer: Any, row: WatchedRow) -> None:

@@ -35,21 +35,27 @@ class TorchWatcher:
     _updates: Updates = field(init=False)
     _hooks: ExitStack = field(factory=ExitStack)
     _calls: ExitStack = field(factory=ExitStack)
+    _list: tuple[str, ...] = ()
     _output_columns: dict[tuple[str, str], int] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        config = self.watch.config
-        self._updates = Updates(self.watch.columns, self._names, config.moments, config.updates)
+        self._updates = Updates(self.watch.columns, self._names)
         before = self.watch.shelter("an optimizer's gradients", self._before)
+        after = self.watch.shelter("an optimizer's update", self._after)
         self._hooks.enter_context(before_updates(before))
-        if config.updates:
-            after = self.watch.shelter("an optimizer's update", self._after)
-            hook = torchs.register_optimizer_step_post_hook(left_out(after))
-            self._hooks.callback(hook.remove)
+        hook = torchs.register_optimizer_step_post_hook(left_out(after))
+        self._hooks.callback(hook.remove)
 
     def resume(self, model: Any) -> None:
-        if model is not None and self._names.add(model) and self.watch.config.list:
-            self._choose(model)
+        config = self.watch.config
+        self._updates.wants_moments, self._updates.wants_updates = config.moments, config.updates
+        if model is not None:
+            is_new = self._names.add(model)
+            if config.list != self._list:
+                self.table = ModuleTable()
+            if is_new or config.list != self._list:
+                self._list = config.list
+                self._choose(model)
         if self.table.entries:
             self._calls.enter_context(patched_call(self.table, self._on_call))
 
@@ -66,7 +72,9 @@ class TorchWatcher:
 
     def _choose(self, model: Any) -> None:
         """Track the modules in whose names an entry of `list` is."""
-        wanted = self.watch.config.list
+        wanted = self._list
+        if not wanted:
+            return
         found = ModuleTable()
         found.add_model(model)
         names = {f"{entry.base}.forward": entry for entry in found.entries.values()}

@@ -1,6 +1,8 @@
-"""Check and parse construct.json: which call ran inside which module (spec/construct.md)."""
+"""Check and parse what goes with the records of calls.
 
-from __future__ import annotations
+construct.json: which call ran inside which module (spec/construct.md); stack.json: where in the user's code each was
+made (spec/stack.md).
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,7 +11,7 @@ from attrs import field, frozen
 
 from probe_format.errors import FormatError, Problem
 from probe_format.excerpts import brief
-from probe_format.names import Direction, ModuleName, ParamsGradName, is_name, parse_name
+from probe_format.names import Direction, ModuleName, ParamsGradName, parsed
 
 from .dump import parse_object
 from .tensor_objects import is_whole
@@ -51,10 +53,10 @@ class Construct:
         found = {name: parent if parent in self.parents else None for name, parent in self.parents.items()}
         for name in names:
             if name not in found:
-                parsed = parse_name(name) if is_name(name) else None
+                of = parsed(name)
                 calls: Iterable[str] = ()
-                if isinstance(parsed, ParamsGradName):
-                    calls = (str(ModuleName(parsed.prefix, parsed.path, parsed.cls, way, 0)) for way in ways)
+                if isinstance(of, ParamsGradName):
+                    calls = (str(ModuleName(of.prefix, of.path, of.cls, way, 0)) for way in ways)
                 found[name] = next((call for call in calls if call in self.parents), None)
         return found | dict.fromkeys(_circles(found))
 
@@ -120,3 +122,61 @@ def _is_parent(x: Any) -> bool:
     if isinstance(x, list):
         return len(x) == 2 and (x[0] is None or isinstance(x[0], str)) and is_whole(x[1])
     return x is None or isinstance(x, str)
+
+
+@frozen
+class Stack:
+    """Hold the frames of each call, innermost first.
+
+    groups: (names, frames) pairs, in first-seen order.
+    """
+
+    groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = field(default=(), repr=False)
+    _group_of: dict[str, int] = field(init=False, repr=False, eq=False)
+
+    @_group_of.default
+    def _index(self) -> dict[str, int]:
+        return {name: i for i, (names, _) in enumerate(self.groups) for name in names}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._group_of
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """Return the frames of one call, innermost first; empty when none were recorded."""
+        group = self._group_of.get(name)
+        return () if group is None else self.groups[group][1]
+
+
+def check_stack(document: Any) -> list[Problem]:
+    """Return every fault in a stack.json, in the grouped layout or the flat one of msprobe 1."""
+    if not isinstance(document, dict):
+        return [Problem("stack.json", "is not a JSON object.")]
+    if all(_is_group(entry) for entry in document.values()):
+        return []
+    if all(_is_frames(entry) for entry in document.values()):
+        return []
+    bad = next((k for k, v in document.items() if not _is_group(v) and not _is_frames(v)), None)
+    if bad is None:
+        return [Problem("stack.json", "mixes the grouped layout with the flat one.")]
+    return [Problem(f"stack.json {brief(bad)}", "is neither [[names], [frames]] nor [frames].")]
+
+
+def parse_stack(raw: bytes, where: str = "stack.json") -> Stack:
+    """Read a stack.json of either layout. Raises FormatError when its form is wrong."""
+    document = parse_object(raw, where)
+    for problem in check_stack(document):
+        raise FormatError(f"{where}: {problem}")
+    if document and all(_is_group(entry) for entry in document.values()):
+        return Stack(tuple((tuple(names), tuple(frames)) for names, frames in document.values()))
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, frames in document.items():
+        groups.setdefault(tuple(frames), []).append(name)
+    return Stack(tuple((tuple(names), frames) for frames, names in groups.items()))
+
+
+def _is_frames(entry: Any) -> bool:
+    return isinstance(entry, list) and all(isinstance(frame, str) for frame in entry)
+
+
+def _is_group(entry: Any) -> bool:
+    return isinstance(entry, list) and len(entry) == 2 and all(_is_frames(part) for part in entry)
