@@ -34,9 +34,9 @@ class TwoModes:
         """Return what was seen of the records of both parts."""
         return {**self.pynative.looks, **self.graph.looks}
 
-    def watch(self, moments: frozenset[str]) -> None:
-        self.pynative.watch(moments)
-        self.graph.watch(moments)
+    def watch_for(self, moments: frozenset[str]) -> None:
+        self.pynative.watch_for(moments)
+        self.graph.watch_for(moments)
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         """Collect from now on. Raises UsageError when ``model`` is not a model."""
