@@ -105,7 +105,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.write": {
         "amend_report", "check_writable", "clear", "Claim", "Count", "Coverage", "discard", "Documents",
-        "documents_bytes", "explain", "FORMAT_VERSION", "in_use", "Look", "RankWriter", "reason", "recover",
+        "documents_bytes", "explain", "FORMAT_VERSION", "in_use", "Look", "NoRoom", "RankWriter", "reason", "recover",
         "recover_rank", "Recovery", "remains", "slot_of", "Summary", "Tally", "write_documents",
     },
     "probe_runtime.collect": {
@@ -140,7 +140,9 @@ MODULE_NAMES: dict[str, set[str]] = {
         "Watch", "WatchSession", "WatchedStep", "Watcher", "keep_to", "perturbed",
         "preflight", "seed_process", "set_variable",
     },
-    "probe_runtime.watch": {"Columns", "Norms", "Ring", "StepSeen", "Trigger", "Triggers", "WatchedRow"},
+    "probe_runtime.watch": {
+        "Allowance", "Budget", "Columns", "Norms", "Ring", "StepSeen", "Trigger", "Triggers", "WatchedRow",
+    },
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {
         "TYPES", "Conversion", "ConvertOutcome", "bin_files", "convert_all",

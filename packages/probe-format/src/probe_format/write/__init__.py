@@ -10,7 +10,7 @@ from probe_format.on_demand import on_demand
 from .claim import Claim, in_use
 from .clear import clear, discard
 from .coverage import Coverage, Tally
-from .disk import check_writable, explain, reason, remains
+from .disk import NoRoom, check_writable, explain, reason, remains
 from .documents import FORMAT_VERSION, Documents, amend_report, documents_bytes, write_documents
 from .look import Look
 from .rank_writer import RankWriter
@@ -31,6 +31,7 @@ __all__ = [
     "Coverage",
     "Documents",
     "Look",
+    "NoRoom",
     "RankWriter",
     "Recovery",
     "Summary",

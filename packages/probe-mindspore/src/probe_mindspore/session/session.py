@@ -69,7 +69,7 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     _preflight(config, _refused(config))
     opened = partial(_opened, tool, module_kind)
     framework = Framework(
-        "probe_mindspore", current_rank, opened, _WANTS_MODEL, models, watched_scalers, graph_mode
+        "probe_mindspore", current_rank, world_size, opened, _WANTS_MODEL, models, watched_scalers, graph_mode
     )
     return Session(config, model, framework)
 

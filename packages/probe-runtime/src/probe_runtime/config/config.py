@@ -185,6 +185,18 @@ class Config:
         kept_steps,
         ours=True,
     )
+    max_bytes: int | None = key(
+        None,
+        "whole number above 0: bytes that the processes of the run may have in `dump_path` together; see below",
+        positive,
+        ours=True,
+    )
+    min_free_bytes: int | None = key(
+        None,
+        "whole number above 0: bytes that stay free on the file system of `dump_path`; see below",
+        positive,
+        ours=True,
+    )
     when: tuple[Condition, ...] = key(
         (),
         "list of conditions: `non_finite`, `norm(parameters_grad) > 1e3`, `spike(loss) > 5`, `SIGUSR1`, `file: PATH`, "

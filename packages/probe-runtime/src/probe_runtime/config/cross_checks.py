@@ -113,8 +113,9 @@ def hindrances(config: Config, locate: LocateKey) -> Iterator[str]:
         yield f"{locate('level')}: at level 'debug' only save() records; scope and lists have no effect."
     if config.compiled == "eager" and config.level not in _EXAMPLES:
         yield f"{locate('compiled')}: at level {config.level!r} no calls are recorded; compiled has no effect."
-    if config.keep is not None and config.level not in _EXAMPLES:
-        yield f"{locate('keep')}: steps of level {config.level!r} all stay; keep has no effect."
+    for key in ("keep", "max_bytes", "min_free_bytes"):
+        if getattr(config, key) is not None and config.level not in _EXAMPLES:
+            yield f"{locate(key)}: steps of level {config.level!r} are whole, and all stay; {key} has no effect."
     for key in ("reload", "dump_enable"):
         if getattr(config, key) and config.level not in _EXAMPLES:
             yield f"{locate(key)}: at level {config.level!r} the file is not read again; {key} has no effect."

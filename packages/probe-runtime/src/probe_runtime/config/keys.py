@@ -77,6 +77,8 @@ NOT_WATCHED = frozenset(
             "graph_taps",
             "optimizer_grad",
             "keep",
+            "max_bytes",
+            "min_free_bytes",
         ),
     )
 )

@@ -21,7 +21,7 @@ from probe_runtime.config.source import Source
 from probe_runtime.notice import log, notice
 from probe_runtime.patching.patches import Patches
 from probe_runtime.select.filters import RankFilter, StepFilter
-from probe_runtime.watch import Ring
+from probe_runtime.watch import Allowance, Budget, Ring
 
 from .framework import Framework, Opened
 from .last_model import LastModel
@@ -65,12 +65,13 @@ class Session:
     _claim: Claim = field(init=False)
     _ready: Any = None
     _ended_early: RunningStep | None = None
-    _ring: Ring | None = field(init=False)
+    _budget: Budget = field(init=False)
+    _allowance: Allowance | None = None
     _opened: Opened = field(init=False)
     when: SessionTriggers | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._ring = None
+        self._budget = Budget(self.config.dump_path, self._processes)
         self.when = SessionTriggers.of(self.config, self.framework)
         self._claim = Claim(self.config.dump_path)
         self._take(self.config, self.framework.opened(self.config))
@@ -294,14 +295,17 @@ class Session:
     def _take(self, config: Config, opened: Opened) -> None:
         self.config, self._opened = config, opened
         self._steps, self._ranks = StepFilter(config), RankFilter(config)
+        budget = self._budget
+        budget.max_bytes, budget.min_free_bytes = config.max_bytes, config.min_free_bytes
+        budget.wants_files = config.task == "tensor" or bool(config.tensor_list)
         if config.keep is None:
-            self._ring = None
-        elif self._ring is None:
-            self._ring = Ring(config.keep.last)
+            budget.ring = None
+        elif budget.ring is None:
+            budget.ring = Ring(config.keep.last)
         else:
-            self._ring.last = config.keep.last
+            budget.ring.last = config.keep.last
         if self.when is not None:
-            self.when.take(config, self._ring)
+            self.when.take(config, budget.ring)
 
     def _begin(self, model: Any) -> RunningStep | None:
         rank, about, opened = self._rank(), self.about, self._opened
@@ -310,6 +314,10 @@ class Session:
             about = {**about, **cause}
         base, open_step = opened.target_for(self.config.dump_path, model)
         try:
+            self._allowance = self._budget.begin()
+            if self._allowance is None:
+                self._skip_step = self.step_number
+                return None
             directory = self._claim.take(base, self.step_number, rank)
             if directory.name.startswith("proc"):
                 self._warn_once(
@@ -320,6 +328,7 @@ class Session:
                 clear(directory)
             if self.config.overwrite or not holds_data(directory):
                 run = open_step(directory, {"rank": rank, "step": self.step_number, **about})
+                run.limit(self._allowance)
                 if self.when is not None:
                     run.watch_for(self.when.triggers.moments)
                 return run
@@ -336,10 +345,14 @@ class Session:
     def _over(self, run: RunningStep | None, report: Mapping[str, Any] | None) -> None:
         """Say which steps stay, now that one is over."""
         run, self._ended_early = run or self._ended_early, None
+        allowance, self._allowance = self._allowance, None
+        if allowance is not None and run is not None:
+            self._budget.ended(allowance, run.directories)
         if self.when is not None:
             self.when.triggers.ended(self.step_number, self._rank(), {} if run is None else run.looks, report)
-        elif self._ring is not None and run is not None:
-            self._ring.ended(run.directories, self.step_number)
+        elif self._budget.ring is not None and run is not None:
+            self._budget.ring.ended(run.directories, self.step_number)
+        self._budget.settle()
 
     def _check_model(self, model: Any, tokens: Any) -> None:
         if (
@@ -368,6 +381,11 @@ class Session:
 
     def _wanted(self) -> bool:
         return self._takes(self.step_number) and self._ranks(self._rank()) and self._skip_step is None
+
+    def _processes(self) -> int:
+        """Return how many processes of the run dump."""
+        size = self.framework.world_size() or 1
+        return sum(rank in self.config.rank for rank in range(size)) if self.config.rank else size
 
     def _rank(self) -> int | None:
         return self.framework.rank() if self._rank_id is None else self._rank_id

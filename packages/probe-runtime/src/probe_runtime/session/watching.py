@@ -16,7 +16,7 @@ from probe_format.write import Look, explain
 from probe_runtime.collect.module_table import Table
 from probe_runtime.config.config import Config
 from probe_runtime.notice import notice
-from probe_runtime.watch import Columns, WatchedRow
+from probe_runtime.watch import Allowance, Columns, WatchedRow
 
 from .session import Session
 from .token_gate import TokenGate
@@ -145,6 +145,9 @@ class WatchedStep:
 
     def watch_for(self, moments: frozenset[str]) -> None:
         """Do nothing: `when` is refused with task watch."""
+
+    def limit(self, allowance: Allowance) -> None:
+        """Do nothing: `max_bytes` has no effect with task watch, whose rows are small."""
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         self.running = True

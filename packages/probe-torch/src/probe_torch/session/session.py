@@ -55,7 +55,9 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
         return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
     opened = _watching if config.task == "watch" else partial(_opened, tool)
     wants_model = _WANTS_MODEL_TO_WATCH if config.task == "watch" else _WANTS_MODEL
-    framework = Framework("probe_torch", current_rank, opened, wants_model, models_in, watched_scalers)
+    framework = Framework(
+        "probe_torch", current_rank, world_size, opened, wants_model, models_in, watched_scalers
+    )
     if config.task == "watch":
         about = {"tool": tool, "framework": "pytorch"}
         return WatchSession(config, model, framework, make=TorchWatcher, about_file=about)
