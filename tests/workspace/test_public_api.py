@@ -73,16 +73,17 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.plain_files": {"in_memory", "is_file", "read_file", "read_plain", "refuse_link"},
     "probe_format.terminal": {"ProgressLine", "printable", "say", "tell"},
     "probe_format.read": {
-        "Dump", "journal_fold", "Loss", "Lost", "open", "Origin", "origins", "Progress", "Rank", "Record", "Records",
-        "State", "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor", "Verdict", "verify", "verify_rank",
+        "begins", "Dump", "journal_fold", "Loss", "Lost", "none_begins", "open", "Origin", "origins", "Progress",
+        "Rank", "Record", "Records", "State", "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor",
+        "Verdict", "verify", "verify_rank",
     },
     "probe_format.safe_files": {
         "Descriptor", "FILE_MODE", "FOLDER_MODE", "Folder", "make_folder", "naming", "replace_file",
     },
     "probe_format.schema": {
-        "is_tensor", "kinds_asked_for", "kinds_of", "non_finite", "only_views", "others",
-        "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "tensors", "Value", "walk",
-        "why_lost", "writes_into",
+        "broken", "is_tensor", "kinds_asked_for", "kinds_of", "MASK", "may_begin", "non_finite", "only_views", "others",
+        "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "Suspect", "suspect_of", "tensors", "Value",
+        "walk", "why_lost", "writes_into",
     },
     "probe_format.statistics": {
         "BROKEN", "COUNTS", "KEYS", "NOT_FINITE", "NUMBERS", "Statistic", "TABLE", "WHOLE",
@@ -100,9 +101,9 @@ MODULE_NAMES: dict[str, set[str]] = {
         "ValueWalk", "first_met", "is_leaf", "json_key", "plain", "remembering", "unsupported",
     },
     "probe_format.write": {
-        "check_writable", "clear", "Claim", "Count", "Coverage", "discard", "Documents", "documents_bytes", "explain",
-        "FORMAT_VERSION", "in_use", "RankWriter", "reason", "recover", "recover_rank", "Recovery", "remains", "slot_of",
-        "Summary", "Tally", "write_documents",
+        "amend_report", "check_writable", "clear", "Claim", "Count", "Coverage", "discard", "Documents",
+        "documents_bytes", "explain", "FORMAT_VERSION", "in_use", "Look", "RankWriter", "reason", "recover",
+        "recover_rank", "Recovery", "remains", "slot_of", "Summary", "Tally", "write_documents",
     },
     "probe_runtime.collect": {
         "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "faults_reported", "Gradients",
@@ -112,8 +113,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_runtime.auto": {"AutoSteps", "Containment", "Scene", "named_by_job", "search"},
     "probe_runtime.config": {
-        "Check", "Checked", "Config", "ConfigEntry", "ConfigFile", "Findings", "StepRule", "choice", "compact",
-        "declared_keys", "earlier_dump", "flag", "key", "load", "parse_init_step", "resolve",
+        "Check", "Checked", "Condition", "Config", "ConfigEntry", "ConfigFile", "Findings", "StepRule", "Then",
+        "choice", "compact", "declared_keys", "earlier_dump", "flag", "key", "load", "parse_init_step", "resolve",
     },
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {

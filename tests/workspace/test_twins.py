@@ -10,7 +10,7 @@ TWINS = ("probe_torch", "probe_mindspore")
 PAIRS = {
     "auto", "callbacks", "debugger", "demo", "demo_model", "dropout", "perturb", "ranks", "saving", "seed",
     "hooks", "hooks.collectives", "hooks.collector", "hooks.gradients", "hooks.input_edges", "hooks.modules",
-    "hooks.nodes", "hooks.parameter_gradients",
+    "hooks.nodes", "hooks.parameter_gradients", "hooks.scalers",
     "loop", "loop.scene", "loop.taps",
     "patching", "patching.apis", "patching.callers", "patching.introspection", "patching.lookup", "patching.patches",
     "patching.regions", "patching.wrappers",

@@ -34,6 +34,7 @@ SAID = {
     "level": "`L1`; `mix` for task `structure`", "overwrite": "false: refused",
     "async_bytes": "1073741824 (1 GiB)", "models": "what optimizers train",
     "keep": "every step", "dump_enable": "not set: steps are dumped, and the file is read once",
+    "when": "none", "then": "they are dumped as the others; once",
 }  # fmt: skip
 
 

@@ -12,14 +12,13 @@ from probe_format.errors import FormatError
 from probe_format.excerpts import brief, cut
 from probe_format.jsonio import number
 from probe_format.read import Loss
-from probe_format.schema import Parts, parts_of
+from probe_format.schema import Parts, broken, parts_of
 from probe_format.statistics import NOT_FINITE, WHOLE
 from probe_format.values import plain
 
 from probe_analysis.calls.run import Call
 from probe_analysis.compare.distance import as_float
 from probe_analysis.compare.tolerance import dtype_name
-from probe_analysis.nonfinite.first import broken
 from probe_analysis.nonfinite.watch import Watch
 
 from .page import Numbering, numbers, whole

@@ -34,6 +34,12 @@ def non_finite(tensor: Mapping[str, Any]) -> str:
     return ", ".join(count + word for count, word in counted if word in kinds)
 
 
+def broken(tensor: Mapping[str, Any]) -> str:
+    """Return in words what is not finite (``3 NaN, 1 +Inf of 64``); empty when all elements are, or it is not known."""
+    words = non_finite(tensor)
+    return f"{words} of {math.prod(tensor['shape'])}" if words[:1].isdigit() else words
+
+
 def kinds_asked_for(value: Any) -> frozenset[str]:
     """Return what an argument that is not a tensor asks for: the ``-Inf`` of ``masked_fill(mask, float('-inf'))``."""
     if isinstance(value, dict):

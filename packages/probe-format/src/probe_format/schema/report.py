@@ -40,6 +40,7 @@ class Report:
     tensor_files: int = field(default=0, converter=int)
     norms: tuple[tuple[str, float], ...] = field(default=(), converter=_norms)
     first_non_finite: Mapping[str, Any] | None = None
+    triggers: tuple[Mapping[str, Any], ...] = field(default=(), converter=tuple)
     started: str | None = None
     ended: str | None = None
     document: Mapping[str, Any] = field(factory=dict, repr=False)
@@ -84,6 +85,10 @@ def _is_norm(entry: Any) -> bool:
     return type(norm) in (int, float) and abs(norm) <= sys.float_info.max
 
 
+def _is_trigger(entry: Any) -> bool:
+    return isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("when", "why"))
+
+
 _OBJECT = (lambda x: isinstance(x, dict), "is not a JSON object.")
 _OBJECTS = (lambda x: isinstance(x, list) and all_are(dict, x), "is not a list of JSON objects.")
 _TIME = (lambda x: isinstance(x, str | None), "{} is neither a text nor null.")
@@ -100,6 +105,10 @@ _FORMS: Forms = {
     "journal": (
         lambda x: x is None or (isinstance(x, dict) and COUNT[0](x.get("bytes"))),
         "is neither null nor an object with a count of bytes.",
+    ),
+    "triggers": (
+        lambda x: isinstance(x, list) and all(map(_is_trigger, x)),
+        "is not a list of objects with the texts when and why.",
     ),
     "norms": (
         lambda x: isinstance(x, list) and all(map(_is_norm, x)),

@@ -11,7 +11,8 @@ from .claim import Claim, in_use
 from .clear import clear, discard
 from .coverage import Coverage, Tally
 from .disk import check_writable, explain, reason, remains
-from .documents import FORMAT_VERSION, Documents, documents_bytes, write_documents
+from .documents import FORMAT_VERSION, Documents, amend_report, documents_bytes, write_documents
+from .look import Look
 from .rank_writer import RankWriter
 from .summary import Summary, slot_of
 
@@ -29,10 +30,12 @@ __all__ = [
     "Count",
     "Coverage",
     "Documents",
+    "Look",
     "RankWriter",
     "Recovery",
     "Summary",
     "Tally",
+    "amend_report",
     "check_writable",
     "clear",
     "discard",

@@ -1,7 +1,8 @@
 """Write the files of one rank in one stream, each complete before it takes its name."""
 
+import contextlib
 import datetime
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,9 @@ from attrs import define, evolve, frozen
 from probe_format import jsonio, layout
 from probe_format.checksum import crc32
 from probe_format.journal.pages import Pages
+from probe_format.plain_files import read_plain
 from probe_format.safe_files import Folder
+from probe_format.schema.dump import parse_object
 from probe_format.schema.tensor_objects import tensors
 
 from .summary import Summary
@@ -110,6 +113,18 @@ def write_pages(
     }
     folder.replace(layout.REPORT, jsonio.dumps(report) + b"\n")
     return report
+
+
+def amend_report(directory: Path, key: str, items: Sequence[Any]) -> None:
+    """Add items to a list in the report of a step that has ended; it begins where there is none.
+
+    Raises OSError when it cannot, and FormatError when there is no whole report.
+    """
+    folder = Folder(directory, layout.dump_path_of(directory))
+    with contextlib.closing(folder):
+        report = parse_object(read_plain(directory / layout.REPORT), str(directory / layout.REPORT))
+        report[key] = [*report.get(key, ()), *items]
+        folder.replace(layout.REPORT, jsonio.dumps(report) + b"\n")
 
 
 @define

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from attrs import evolve
+
 from probe_format import jsonio, layout
 from probe_format.journal import events
 from probe_format.journal.fold import Fold
@@ -15,6 +17,7 @@ from probe_format.journal.reading import folded, read_journal
 from probe_format.safe_files import Folder
 
 from .documents import now, write_pages
+from .look import Look
 
 #: Bytes of a fault, among them an error's text and a path, that a full disk still takes.
 _ROOM = 1024
@@ -40,9 +43,11 @@ class RankWriter:
 
     append: writes an event, that of the journal itself once there is one. After the last `finish` nothing is written
         or counted: another thread was too late for this step.
+    look: sees the records on their way to dump.json; None where nobody looks.
     """
 
     append: Append
+    look: Look | None = None
 
     def __init__(self, directory: Path, header: Mapping[str, Any], *, late: bool = False) -> None:
         """Create ``directory`` and its journal, and write the header event. Raises OSError when it cannot.
@@ -164,9 +169,12 @@ class RankWriter:
             if size != self._covered:
                 # Another process may have written into the journal, too.
                 fold = self._fold if size == self._journal.end else folded(read_journal(self._journal.path))
+                pages = fold.pages(self._journal.places())
+                if self.look is not None:
+                    pages = evolve(pages, records=self.look.through(pages))
                 self._report = write_pages(
                     self._folder,
-                    fold.pages(self._journal.places()),
+                    pages,
                     state="complete" if final else "open",
                     journal_bytes=size,
                     started=self.started,

@@ -27,6 +27,7 @@ from probe_save import Saver
 
 from probe_mindspore.graph.taps import graph_mode
 from probe_mindspore.hooks.modules import models_in
+from probe_mindspore.hooks.scalers import watched_scalers
 from probe_mindspore.module_kind import CELLS, ModuleKind, detect
 from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.patches import Patches
@@ -66,7 +67,9 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
         return _kernels(config, model)
     _preflight(config, _refused(config))
     opened = partial(_opened, tool, module_kind)
-    framework = Framework("probe_mindspore", current_rank, opened, _WANTS_MODEL, models, graph_mode)
+    framework = Framework(
+        "probe_mindspore", current_rank, opened, _WANTS_MODEL, models, watched_scalers, graph_mode
+    )
     return Session(config, model, framework)
 
 

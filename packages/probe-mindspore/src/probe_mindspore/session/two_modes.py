@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve
+from probe_format.write import Look
 from probe_runtime.session import RunningStep, TokenGate
 
 Report = dict[str, Any]
@@ -26,6 +28,15 @@ class TwoModes:
     def directories(self) -> tuple[Path, ...]:
         """Return the rank folders of both parts."""
         return (*self.pynative.directories, *self.graph.directories)
+
+    @property
+    def looks(self) -> Mapping[Path, Look]:
+        """Return what was seen of the records of both parts."""
+        return {**self.pynative.looks, **self.graph.looks}
+
+    def watch(self, moments: frozenset[str]) -> None:
+        self.pynative.watch(moments)
+        self.graph.watch(moments)
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         """Collect from now on. Raises UsageError when ``model`` is not a model."""

@@ -8,10 +8,12 @@ from typing import Literal, get_args
 
 import attrs
 
+from .condition import Condition, conditions
 from .keep import Keep, kept_steps
 from .keys import IDLE_SECTIONS, Key, declared_keys, key
 from .number_ranges import Numbers
 from .step_rule import first_number, step_rule
+from .then import Then, reaction
 from .value_checks import (
     choice,
     choices,
@@ -182,6 +184,22 @@ class Config:
         "`{last: K}`: only the last K steps that were dumped stay; see below",
         kept_steps,
         ours=True,
+    )
+    when: tuple[Condition, ...] = key(
+        (),
+        "list of conditions: `non_finite`, `norm(parameters_grad) > 1e3`, `spike(loss) > 5`, `SIGUSR1`, `file: PATH`, "
+        "a function or `package.module:function`: the steps around one that meets any are kept; see below",
+        conditions,
+        ours=True,
+        fixed=True,
+    )
+    then: Then | None = key(
+        None,
+        "`{level: mix, task: tensor, steps: 1, times: 1}`: how the steps after such a one are dumped, and how often "
+        "that happens; see below",
+        reaction,
+        ours=True,
+        fixed=True,
     )
     models: tuple[str, ...] = key(
         (),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ class Framework:
     opened: gets ready for a configuration. Raises ConfigError when it cannot.
     wants_model: message for level L0 or mix without a model; ``{level}`` is filled in.
     models: returns the models in what the user gave as one. Raises UsageError when it is not a model.
+    scalers: takes a function and returns a context in which that is called at each update that a loss scaler may skip,
+        with a function that returns whether it has.
     unstopped: returns whether step() is right without stop(), as in msprobe's guide to GRAPH_MODE.
     """
 
@@ -46,4 +49,5 @@ class Framework:
     opened: Callable[[Config], Opened]
     wants_model: str
     models: Callable[[Any], object]
+    scalers: Callable[[Callable[[Callable[[], bool]], None]], AbstractContextManager[None]]
     unstopped: Callable[[], bool] = bool

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from attrs import define, field
-from probe_format.write import RankWriter
+from probe_format.write import Look, RankWriter
 
 from probe_runtime.collect.collector import Collector
 from probe_runtime.collect.module_table import Table, TrackedModule
@@ -71,6 +71,13 @@ class RunningStep(Protocol):
     @property
     def running(self) -> bool:
         """Return whether it is between start() and stop()."""
+
+    @property
+    def looks(self) -> Mapping[Path, Look]:
+        """Return what was seen, since `watch`, of the records in each of these folders."""
+
+    def watch(self, moments: frozenset[str]) -> None:
+        """Look at the records when they are written. moments: the gradients of parameters that are looked at."""
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         """Collect from now on.
@@ -136,6 +143,15 @@ class DumpingStep:
     def directories(self) -> tuple[Path, ...]:
         """Return the rank folders that it has made: one, or none yet."""
         return (self.directory,) if self.writer.begun else ()
+
+    @property
+    def looks(self) -> Mapping[Path, Look]:
+        """Return what was seen, since `watch`, of the records that it has written."""
+        return {each: self.writer.look or Look() for each in self.directories}
+
+    def watch(self, moments: frozenset[str]) -> None:
+        """Look at the records when they are written. moments: the gradients of parameters that are looked at."""
+        self.writer.look = Look(moments)
 
     @property
     def running(self) -> bool:

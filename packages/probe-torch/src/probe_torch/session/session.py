@@ -12,6 +12,7 @@ from probe_runtime.session import AnySession, Framework, Opened, SavingSession, 
 from probe_save import Saver
 
 from probe_torch.hooks.modules import Model, models_in
+from probe_torch.hooks.scalers import watched_scalers
 from probe_torch.patching.apis import load_apis
 from probe_torch.patching.patches import Patches
 from probe_torch.ranks import current_rank, world_size
@@ -38,7 +39,9 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
         notice(f"Probe: {text}")
     if config.level == "debug":  # probe-save does it; no function is replaced and no model is needed
         return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
-    framework = Framework("probe_torch", current_rank, partial(_opened, tool), _WANTS_MODEL, models_in)
+    framework = Framework(
+        "probe_torch", current_rank, partial(_opened, tool), _WANTS_MODEL, models_in, watched_scalers
+    )
     return Session(config, model, framework)
 
 

@@ -1,0 +1,44 @@
+"""See the updates that a loss scaler may skip: its gradients have overflowed, and no weight changes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from probe_runtime.collect import faults_reported
+from probe_runtime.patching import Function, place, replaced
+
+Told = Callable[[Callable[[], bool]], None]
+_telling: list[Told] = []
+
+
+@contextmanager
+def watched_scalers(told: Told) -> Iterator[None]:
+    """Call ``told`` after each step of a GradScaler while open, with a function that returns whether it was skipped."""
+    _telling.append(told)
+    try:
+        with replaced([place(torch.amp.GradScaler, "step", _stepping)]):
+            yield
+    finally:
+        _telling.remove(told)
+
+
+def _stepping(original: Function) -> Function:
+    @functools.wraps(original)
+    def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(scaler, optimizer, *args, **kwargs)
+        with faults_reported("a loss scaler", "whether it skipped an update"):
+            # What the scaler itself has asked; it forgets it at its next update().
+            found = list(scaler._found_inf_per_device(optimizer).values()) if scaler.is_enabled() else []
+            for each in tuple(_telling):
+                each(functools.partial(_any, found))
+        return result
+
+    return step
+
+
+def _any(found: list[torch.Tensor]) -> bool:
+    return any(bool(each.item()) for each in found)
