@@ -6,9 +6,8 @@ from probe_format.errors import FormatError
 from probe_format.names import ApiName, ModuleName, parsed, with_direction
 from probe_format.read.dump import Rank
 from probe_format.read.nonfinite import Origin, origins, suspects
-from probe_format.schema.finite import kinds_of, non_finite
+from probe_format.schema.finite import Suspect, kinds_of, non_finite
 from probe_format.schema.parts import Value, parts_of
-from probe_format.schema.suspect import Suspect
 
 _NAN = frozenset(("NaN",))
 _LISTED = 5

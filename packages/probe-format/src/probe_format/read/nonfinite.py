@@ -10,9 +10,8 @@ from attrs import frozen
 
 from probe_format.errors import FormatError
 from probe_format.names import ApiName, DebugName, ModuleName, ParamsGradName, parsed
-from probe_format.schema.finite import broken, kinds_of
+from probe_format.schema.finite import MASK, Suspect, broken, kinds_of, suspect_of
 from probe_format.schema.parts import Value, parts_of
-from probe_format.schema.suspect import MASK, Suspect, suspect_of
 
 from .dump import Rank
 

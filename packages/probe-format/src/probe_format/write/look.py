@@ -11,8 +11,8 @@ from probe_format.errors import FormatError
 from probe_format.journal.holes import HOLE
 from probe_format.journal.pages import Pages
 from probe_format.names import ParamsGradName, parse_name
+from probe_format.schema.finite import Suspect, suspect_of
 from probe_format.schema.parts import Parts, parts_of
-from probe_format.schema.suspect import Suspect, suspect_of
 
 # Inside JSON strings the quotes are escaped, so only keys match. All five counts are there, or none.
 _NON_FINITE, _KNOWN, _LOST = b'"nan_count":', b'"Max":', b'"lost":'
