@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from contract_keep import steps_of
 from documents import strict
 from framework import Framework
 from probe_analysis import first_non_finite
 from probe_format.errors import ConfigError
 from probe_format.read.verify import verify
+from probe_runtime.watch.trigger import Trigger
+from probe_runtime.watch.trigger_file import TriggerFile
 
 INF = float("inf")
 MORE = {"level": "mix", "task": "tensor"}
@@ -224,6 +227,112 @@ def test_off_costs_nothing(framework: Framework, tmp_path: Path) -> None:
         debugger.stop()
         debugger.step()
     framework.debugger.observe("loss", object())
+
+
+# ---------------- other ranks
+
+
+def distributed(
+    framework: Framework, dump: Path, steps: int, told: dict[int, list[Trigger]], bad: int = -1, **keys: Any
+) -> list[str]:
+    """Dump steps as rank 0. told: what another rank writes while a step runs."""
+    keys = {"level": "L0", "keep": {"last": 3}, "when": ["non_finite"], "then": MORE, **keys}
+    net = framework.sequence(framework.linear(2, 2))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with framework.debugger(dump_path=dump, **keys) as debugger:
+            others = TriggerFile(dump)
+            for step in range(steps):
+                getattr(net, "zero_grad", bool)()
+                debugger.start(net, rank_id=0)
+                framework.train(net, framework.ones(3, 2) * (INF if step == bad else 1))
+                debugger.stop()
+                for each in told.get(step, ()):
+                    others.write(each)
+                debugger.step()
+    assert {verdict.state for verdict in verify(dump)} == {"complete"}
+    return [str(each.message) for each in said if "meets" in str(each.message)]
+
+
+def detailed(dump: Path) -> list[int]:
+    reports = {n: strict(dump / f"step{n}" / "rank0" / "report.json") for n in steps_of(dump)}
+    return [n for n, found in reports.items() if found["header"]["level"] == "mix"]
+
+
+def rank_report(dump: Path, step: int) -> dict[str, Any]:
+    return strict(dump / f"step{step}" / "rank0" / "report.json")
+
+
+OTHERS = Trigger(4, 6, "non_finite", "it is not finite", 1)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_trigger_of_another_rank(framework: Framework, tmp_path: Path, late: int) -> None:
+    (said,) = distributed(framework, tmp_path, 12, {4 + late: [OTHERS]})
+    assert steps_of(tmp_path) == [2, 3, 4, 6, 9, 10, 11]
+    assert detailed(tmp_path) == [6]
+    assert "step 4 meets 'non_finite' on rank 1: it is not finite. Kept for good: steps 2 to 4." in said
+    assert rank_report(tmp_path, 4)["triggers"] == [
+        {"when": "non_finite", "why": "it is not finite", "rank": 1}
+    ]
+    assert rank_report(tmp_path, 6)["header"]["triggered"] == {"step": 4, "when": "non_finite", "rank": 1}
+
+
+def test_a_trigger_in_the_first_step(framework: Framework, tmp_path: Path) -> None:
+    distributed(framework, tmp_path, 6, {0: [evolve(OTHERS, step=0, at=2)]})
+    assert detailed(tmp_path) == [2] and rank_report(tmp_path, 0)["triggers"]
+
+
+def test_a_trigger_of_a_rank_that_is_ahead(framework: Framework, tmp_path: Path) -> None:
+    distributed(framework, tmp_path, 12, {2: [OTHERS]})
+    assert steps_of(tmp_path) == [0, 1, 2, 3, 4, 6, 9, 10, 11], "those up to the bad one stay, too"
+    assert detailed(tmp_path) == [6]
+
+
+def test_a_trigger_that_comes_too_late_for_its_step(framework: Framework, tmp_path: Path) -> None:
+    distributed(framework, tmp_path, 12, {7: [OTHERS]})
+    assert detailed(tmp_path) == [8]
+
+
+def test_the_same_step_on_two_ranks_is_one_trigger(framework: Framework, tmp_path: Path) -> None:
+    said = distributed(framework, tmp_path, 12, {5: [OTHERS]}, bad=4, then={**MORE, "times": 2})
+    assert len(said) == 1
+    assert [told["rank"] for told in rank_report(tmp_path, 4)["triggers"]] == [0, 1]
+    assert detailed(tmp_path) == [6]
+
+
+def test_what_a_rank_meets_is_told_to_the_others(framework: Framework, tmp_path: Path) -> None:
+    TriggerFile(tmp_path).write(OTHERS)  # of an earlier run
+    others = TriggerFile(tmp_path)
+    distributed(framework, tmp_path, 8, {}, bad=3)
+    assert detailed(tmp_path) == [5]
+    (told,) = others.news()
+    assert (told.step, told.at, told.rank, told.when) == (3, 5, 0, "non_finite")
+    assert others.news() == []
+
+
+def test_lines_that_are_none_are_passed_over(framework: Framework, tmp_path: Path) -> None:
+    others = TriggerFile(tmp_path)
+    for line in (b"{", b'{"step":"x"}', b"[1]", b"null", b'{"step":1,"at":2,"when":"a","why":"b","no":1}'):
+        with (tmp_path / "triggers.jsonl").open("ab") as file:
+            file.write(line.ljust(1023) + b"\n")
+    others.write(evolve(OTHERS, why="\u4e0d" * 900))
+    with (tmp_path / "triggers.jsonl").open("ab") as file:
+        file.write(b'{"step":')
+    (told,) = others.news()
+    assert (told.step, told.when) == (4, "non_finite")
+
+
+def test_a_file_that_cannot_be_opened_is_said_once(framework: Framework, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("")
+    (tmp_path / "triggers.jsonl").symlink_to(tmp_path / "elsewhere")
+    debugger = framework.debugger(dump_path=tmp_path, level="L0", when=["non_finite"])
+    with debugger, pytest.warns(RuntimeWarning, match="Conditions of other ranks may be missed") as said:
+        for _ in range(3):
+            debugger.start(framework.sequence(framework.layer()), rank_id=0)
+            debugger.stop()
+            debugger.step()
+    assert len(said) == 1
 
 
 # ---------------- what is no number of a record

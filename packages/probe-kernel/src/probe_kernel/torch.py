@@ -1,7 +1,5 @@
 """Dump the kernels of one PyTorch API call on Ascend: ``with probe_kernel.torch.dump("Tensor.add.0.forward")``."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib
@@ -99,7 +97,6 @@ def replaced(name: ApiName, watch: ApiWatch) -> Iterator[None]:
 
 
 def _owner(name: ApiName) -> tuple[Any, str]:
-    """Return the object that carries the function, and its name there; (None, "") where it is not found."""
     importlib.import_module("torch")
     for path in _OWNERS.get(name.prefix, ()):
         way, _, last = f"{path}.{name.api}".rpartition(".")

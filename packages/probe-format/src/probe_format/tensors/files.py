@@ -3,8 +3,6 @@
 `pt_file` defines the parts of a ``.pt`` file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

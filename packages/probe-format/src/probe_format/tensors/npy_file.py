@@ -1,7 +1,5 @@
 """Read ``.npy`` files strictly: nothing is allocated before the file has the size that its header promises."""
 
-from __future__ import annotations
-
 import ast
 import math
 import os

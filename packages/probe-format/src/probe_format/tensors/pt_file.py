@@ -4,8 +4,6 @@ They are put together from a prepared header and tail, because ``torch.save`` sp
 bookkeeping than on the bytes. Files over 4 GiB get the zip64 fields that they need.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Find the tensors that a ``.pt`` file's pickle describes: dtype, shape, stride and the place of their elements."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -10,7 +8,7 @@ from attrs import frozen
 from probe_format.errors import DamagedError, FormatError
 
 from .pt_file import STORAGES, UNTYPED
-from .pt_pickle import Call, Name, Stored, walk
+from .pt_pickle import Call, Name, Stored, unpickled
 
 _MOST_DIMENSIONS = 64
 _INT64 = 1 << 63
@@ -77,7 +75,7 @@ def tensors_of(pickle: bytes, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
     Raises DamagedError when torch.save writes no such pickle or it does not fit the storages, FormatError when it may
     be a pickle of something other than a tensor; the messages have no file name.
     """
-    found = _value(walk(pickle, _NAMES), sizes)
+    found = _value(unpickled(pickle, _NAMES), sizes)
     unused = set(sizes) - {tensor.storage for tensor in found}
     if unused:
         raise DamagedError(f"no tensor uses its member {min(unused)}")

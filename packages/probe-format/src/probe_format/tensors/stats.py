@@ -5,8 +5,6 @@ propagates into all four. Whenever something is not finite, five more numbers de
 the finite part is. `quick` in `stats_fast` gives the same numbers faster for ordinary arrays.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -8,8 +8,7 @@ from attrs import define, field
 
 from probe_format import jsonio
 from probe_format.errors import FormatError
-from probe_format.journal.holes import HOLE
-from probe_format.journal.pages import Pages
+from probe_format.journal.pages import HOLE, Pages
 from probe_format.names import ParamsGradName, parse_name
 from probe_format.schema.finite import Suspect, suspect_of
 from probe_format.schema.parts import Parts, parts_of

@@ -1,7 +1,5 @@
 """Wait for one call of one API and have its kernels dumped, forward or backward."""
 
-from __future__ import annotations
-
 import importlib
 import threading
 from collections import Counter

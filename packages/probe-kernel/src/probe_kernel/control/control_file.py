@@ -1,7 +1,5 @@
 """Write the control file of a kernel dump (data_dump.json) from a description, and read one back, checked."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -124,7 +122,6 @@ def load_settings(
 
 
 def _of_key(problem: Problem) -> Problem:
-    """Name the key of the file instead of the option."""
     option, bracket, index = problem.where.partition("[")
     key = _NAMES.get(option, option)
     remedy = _REMEDIES.get(key, problem.remedy)
@@ -178,7 +175,6 @@ def _loads(text: str, notes: list[str]) -> Any:
 
 
 def _without_trailing_commas(text: str) -> tuple[str, list[int]]:
-    """Return the text without trailing commas, and the lines that had them."""
     lines: list[int] = []
 
     def drop(match: re.Match[str]) -> str:

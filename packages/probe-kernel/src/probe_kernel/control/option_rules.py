@@ -1,7 +1,5 @@
 """Check options against each other and against the backend: each row is a rule of the documents."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 

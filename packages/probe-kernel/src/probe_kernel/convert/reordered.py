@@ -137,7 +137,6 @@ Index = tuple[Any, ...]
 
 
 def _places(shape: tuple[int, ...], most: int) -> Iterator[Index]:
-    """Yield the places of pieces of about the same size. most: elements in one."""
     if not math.prod(shape):
         return
     axis, rest = 0, math.prod(shape[1:])

@@ -1,7 +1,5 @@
 """Read Ascend's ``bin`` files: the header's length (8 bytes), the header, then the bytes of every tensor in order."""
 
-from __future__ import annotations
-
 import math
 import mmap
 import os
@@ -156,7 +154,6 @@ def _unaccounted(path: Path, sections: tuple[Section, ...], start: int, total: i
 
 
 def _first_version(path: Path, total: int, length: int) -> BinFile:
-    """Read a file that is one message, with the tensors in it."""
     why = f"{path} has no readable header: it would have {length} bytes, and {total - 8} follow"
     if total > 1 << 31:  # protobuf's own limit
         raise DamagedError(f"{why}.")

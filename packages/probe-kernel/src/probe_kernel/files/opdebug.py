@@ -4,8 +4,6 @@ The old form is 2048 bytes of little-endian 64-bit numbers. The new form begins 
 unit. The positions are in spec/kernel-files.md.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

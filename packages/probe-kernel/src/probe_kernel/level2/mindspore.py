@@ -1,7 +1,5 @@
 """Implement level L2 for the sessions of probe-mindspore: MindSpore's own kernel dump of a whole run."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 from attrs import define, evolve, field
@@ -16,7 +14,12 @@ from probe_kernel.control.outcome import DumpOutcome
 from probe_kernel.control.readiness import find_backend
 from probe_kernel.mindspore import dump
 
-from .problems import common_problems
+
+def common_problems(config: Config) -> list[Problem]:
+    """Return the keys that have no meaning at level L2, whatever the framework."""
+    what = "is not for level L2."
+    remedies = {"scope": "and choose with list.", "tensor_list": 'and write task "tensor".'}
+    return [Problem(k, what, f"Leave it empty, {v}") for k, v in remedies.items() if getattr(config, k)]
 
 
 def description_of(config: Config, backend: str) -> KernelDump:

@@ -1,7 +1,5 @@
 """Implement level L2 for the sessions of probe-torch: Ascend's dump of one API call in each step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from probe_runtime.notice import log, notice
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
 from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
 
-from .problems import common_problems
+from .mindspore import common_problems
 
 
 def torch_problems(config: Config) -> list[Problem]:

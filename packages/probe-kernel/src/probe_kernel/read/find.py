@@ -1,7 +1,5 @@
 """Find the folders of a tree that hold kernel files, and read rank, net, graph, iteration and step from their paths."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Collection, Iterator

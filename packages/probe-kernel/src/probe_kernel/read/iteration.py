@@ -1,7 +1,5 @@
 """Read one folder with kernel files: its kernels, statistics, overflows, and what could not be understood."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import zip_longest
@@ -97,7 +95,6 @@ class Iteration:
 
     @cached_property
     def _grouped(self) -> tuple[tuple[Kernel, ...], list[str]]:
-        """Return the kernels, and what could not be read or grouped."""
         return _group(self.folder, self._names.files, self.statistics.rows)
 
 

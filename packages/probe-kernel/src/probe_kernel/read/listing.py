@@ -1,7 +1,5 @@
 """List the files of one folder, with their true names (mapping.csv has those that were too long)."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 A kind that needs a parser of its own gets one by an entry in `READERS`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Read statistic.csv: one line of numbers per tensor, with every header that MindSpore and ACL write."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,8 +85,6 @@ def _cells(reader: Iterator[list[str]]) -> list[str] | None:
 
 @define
 class _Draft:
-    """Collect a table while its lines are read."""
-
     owner: FileName | None
     rows: list[Row] = field(factory=list)
     problems: list[str] = field(factory=list)

@@ -1,7 +1,5 @@
 """Parse and format the lines of a statistic.csv: each has the numbers of one tensor."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +20,6 @@ _MOST_DIMENSIONS = 64
 
 
 def _whole(text: str) -> int:
-    """Return a whole number from 0 up. Raises ValueError where the cell is something else."""
     # In ASCII digits: int() would take 1_0 and digits of other scripts.
     if not _DIGITS.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not a whole number")
@@ -30,7 +27,6 @@ def _whole(text: str) -> int:
 
 
 def _shape_of(text: str) -> tuple[int, ...] | None:
-    """Return a shape such as ``(2,3)``, None where the cell has none. Raises ValueError."""
     if not text or text.lower() == "null":
         return None
     numbers = re.findall(r"[0-9]+", text)

@@ -75,9 +75,11 @@ class Judges:
         """Return the conditions that the step meets, each with what met it."""
         self._signals.look_after()
         self._came = self._signals.came()
-        found = [(each, why) for each in self._conditions if (why := self._why(each, seen)) is not None]
+        return [(each, why) for each in self._conditions if (why := self._why(each, seen)) is not None]
+
+    def over(self) -> None:
+        """Forget the spikes of a step that is over. Signals and files that came wait for one that is judged."""
         self._spikes.clear()
-        return found
 
     def _why(self, condition: Condition, seen: StepSeen) -> str | None:
         return _JUDGE[condition.kind](self, condition, seen)

@@ -19,11 +19,14 @@ LINE = 1024
 
 
 class TriggerFile:
-    """The triggers of all ranks. A file that was there before is read from its end on."""
+    """The triggers of all ranks."""
 
     def __init__(self, dump_path: Path) -> None:
+        """Open nothing yet. What the file has by now is an earlier run's: no step of this one can have ended."""
         self._path = dump_path / NAME
-        self._read: int | None = None
+        self._read = 0
+        with contextlib.suppress(OSError):
+            self._read = os.stat(self._path).st_size // LINE * LINE
 
     def news(self) -> list[Trigger]:
         """Return the triggers that were written since it was asked last. Raises OSError when it cannot be read.
@@ -33,7 +36,7 @@ class TriggerFile:
         fd = self._open()
         try:
             size = os.fstat(fd).st_size // LINE * LINE
-            start, self._read = size if self._read is None else self._read, size
+            start, self._read = self._read, size
             raw = os.pread(fd, size - start, start) if size > start else b""
         finally:
             os.close(fd)

@@ -99,6 +99,7 @@ class Triggers:
                 self._judge(seen)
         except Exception as error:
             self._fail(error)
+        self._judges.over()
 
     @property
     def _last_kept(self) -> int:
@@ -157,9 +158,7 @@ class Triggers:
         for seen in self._recent:
             if seen.number == triggers[0].step:
                 for directory in seen.directories:
-                    with contextlib.suppress(
-                        OSError, FormatError
-                    ):  # it was broken off: the run says it anyhow
+                    with contextlib.suppress(OSError, FormatError):  # of a step that was broken off
                         amend_report(directory, "triggers", [each.told for each in triggers])
 
     def _fail(self, error: Exception) -> None:
