@@ -1,7 +1,5 @@
 """Say what in a tensor, an argument or a record is not finite (spec/statistics.md, What is not finite)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any

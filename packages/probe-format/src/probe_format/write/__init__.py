@@ -20,32 +20,11 @@ from .summary import Summary, slot_of
 if TYPE_CHECKING:
     from .recovery import Recovery, recover, recover_rank
 else:
-    __getattr__, __dir__ = on_demand(
-        __name__, dict.fromkeys(("Recovery", "recover", "recover_rank"), "probe_format.write.recovery")
-    )
+    _homes = dict.fromkeys(("Recovery", "recover", "recover_rank"), "probe_format.write.recovery")
+    __getattr__, __dir__ = on_demand(__name__, _homes)
 
 __all__ = [
-    "FORMAT_VERSION",
-    "Claim",
-    "Count",
-    "Coverage",
-    "Documents",
-    "Look",
-    "RankWriter",
-    "Recovery",
-    "Summary",
-    "Tally",
-    "amend_report",
-    "check_writable",
-    "clear",
-    "discard",
-    "documents_bytes",
-    "explain",
-    "in_use",
-    "reason",
-    "recover",
-    "recover_rank",
-    "remains",
-    "slot_of",
-    "write_documents",
-]
+    "FORMAT_VERSION", "Claim", "Count", "Coverage", "Documents", "Look", "RankWriter", "Recovery", "Summary",
+    "Tally", "amend_report", "check_writable", "clear", "discard", "documents_bytes", "explain", "in_use", "reason",
+    "recover", "recover_rank", "remains", "slot_of", "write_documents",
+]  # fmt: skip

@@ -1,15 +1,12 @@
 """Look at the records of a step on their way to dump.json, for what decides whether the step is worth keeping."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attrs import define, field
 
 from probe_format import jsonio
-from probe_format.errors import FormatError
 from probe_format.journal.pages import HOLE, Pages
-from probe_format.names import ParamsGradName, parse_name
+from probe_format.names import ParamsGradName, parsed
 from probe_format.schema.finite import Suspect, suspect_of
 from probe_format.schema.parts import Parts, parts_of
 
@@ -71,14 +68,10 @@ class Look:
                 self._measure(name, parts)
 
     def _measure(self, name: str, parts: Parts) -> None:
-        try:
-            parsed = parse_name(name)
-        except FormatError:
-            return
-        found = self.norms.get(parsed.moment) if isinstance(parsed, ParamsGradName) else None
-        if not isinstance(parsed, ParamsGradName) or found is None:
+        of = parsed(name)
+        if not isinstance(of, ParamsGradName) or (found := self.norms.get(of.moment)) is None:
             return
         for value in parts.values:
             norm = jsonio.number(value.tensor.get("Norm"))
             if isinstance(norm, int | float):
-                found[f"{parsed.path}.{parsed.cls}", value.slot.rpartition(".")[0]] = float(norm)
+                found[f"{of.path}.{of.cls}", value.slot.rpartition(".")[0]] = float(norm)
