@@ -9,12 +9,11 @@ from probe_format.on_demand import on_demand
 
 from .claim import Claim, in_use
 from .clear import clear, discard
-from .coverage import Coverage, Tally
+from .coverage import Coverage, Summary, Tally, slot_of
 from .disk import check_writable, explain, reason, remains
 from .documents import FORMAT_VERSION, Documents, amend_report, documents_bytes, write_documents
 from .look import Look
 from .rank_writer import RankWriter
-from .summary import Summary, slot_of
 
 # Recovery reads dumps, which a run that writes one does not.
 if TYPE_CHECKING:
