@@ -33,7 +33,6 @@ class Rows:
 
     shared: the cells that all its rows have.
     tensors, arguments: the other cells of each.
-    record: the other cells of its own row.
     """
 
     shared: Row

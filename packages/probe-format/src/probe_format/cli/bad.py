@@ -57,10 +57,7 @@ def _forward(name: str, bad: Mapping[str, Suspect]) -> str | None:
 
 
 def _beginning(origin: Origin, bad: Mapping[str, Suspect], kinds: frozenset[str] | None, what: str) -> str:
-    """Return a sentence on an origin, and on whether that call made the value or was given it.
-
-    kinds: those in question; all when None.
-    """
+    """Return a sentence on an origin, and on whether that call made the value or was given it."""
 
     def of(values: Sequence[Value]) -> list[Value]:
         return [value for value in values if kinds is None or kinds_of(value.tensor) & kinds]

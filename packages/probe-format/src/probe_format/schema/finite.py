@@ -65,7 +65,6 @@ def _word(x: Any) -> str:
 def writes_into(name: str, slot: str) -> bool:
     """Return whether the function of a record writes into the tensor that it got: ``copy_``, ``x[0] = y``, ``out=``.
 
-    name: the name of the record.
     slot: the place of the tensor in the record, as ``input_args.0``.
     """
     place = f"{slot}."

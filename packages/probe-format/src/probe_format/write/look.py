@@ -24,7 +24,6 @@ class Look:
     moments: which gradients of parameters are wanted: ``parameters_grad``, ``optimizer_grad``.
     suspects: the records with a value that is not finite, in their order.
     norms: moment -> (module, parameter) -> the norm of its gradient; of several that arrived, of the last.
-    records: how many there are.
     known: in how many blocks of them there are numbers.
     lost: whether something of them is lost.
     """
