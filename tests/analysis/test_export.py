@@ -23,8 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from probe_analysis import export
 from probe_analysis.cli.export import main
-from probe_analysis.export.cells import tensor_cells
-from probe_analysis.export.columns import SCHEMA_VERSION, TABLES
+from probe_analysis.export.columns import SCHEMA_VERSION, TABLES, tensor_cells
 from probe_analysis.export.rows import leaves
 from probe_format.errors import FormatError, UsageError
 from probe_format.schema import is_tensor

@@ -23,7 +23,6 @@ def is_own(module: object, skip: Sequence[str] = OWN_MODULES) -> bool:
     """Return whether the module of this name belongs to one of these packages.
 
     module: the ``__name__`` of a frame's globals; a value that is not a string belongs to no package.
-    skip: names of packages.
     """
     if not isinstance(module, str):
         return False

@@ -305,7 +305,6 @@ def _attributes(value: Any) -> _Pairs:
 def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
     """Return what describes values by their named parts.
 
-    read: returns the parts.
     own: whether the class may be the user's.
     """
 

@@ -51,7 +51,6 @@ class _Counts:
 class SavedStep:
     """The state of one step, from its first save() until step(). Safe to use from many threads.
 
-    directory: the folder of this step.
     values: describes the values, and has the journal.
     """
 
@@ -69,8 +68,6 @@ class SavedStep:
     ) -> SavedStep:
         """Open the journal of a step in its directory.
 
-        config: the configuration.
-        directory: of the step, which is this process's.
         framework: for the header; None where it is not known yet.
         about: more keys of the header (tool, rank, step).
 
@@ -113,8 +110,6 @@ class SavedStep:
     def save(self, variable: Any, name: str, *, backward: bool) -> None:
         """Record one value. When this returns, the value survives the death of the process.
 
-        variable: the value.
-        name: the name that it is saved under.
         backward: whether its gradient is recorded too.
 
         Raises MissingPackage when the package of its framework is not installed, and RunError when an error of the run

@@ -95,7 +95,6 @@ class Saver:
         """Save ``variable`` as ``{name}.{n}.debug``, n counting the values of that name in this step. Return it.
 
         variable: a tensor or array of any shape, a number, text, None; lists, tuples, dicts and dataclasses of these.
-        name: the name of the value.
         save_backward: whether to record the gradient of each tensor in it too, when a backward pass comes.
 
         When this returns, the value survives the death of the process. Raises UsageError when ``name`` is not a text

@@ -17,9 +17,6 @@ _MOST_PENDING = 1000
 class StepJournal:
     """The journal of one step. Safe to use from many threads.
 
-    writer: writes the journal and the files.
-    directory: the folder of the step, for messages.
-    coverage: counts what failed.
     alive: whether anything more is recorded.
     """
 

@@ -22,7 +22,6 @@ def plain_path(path: str) -> str:
 class Node:
     """Hold one forward call with the calls made inside of it.
 
-    call: the call.
     path: its module's qualified name without the parts of wrappers; for an API call, empty.
     inside: the calls made in it, in the order in which they began, wrappers left out.
     """

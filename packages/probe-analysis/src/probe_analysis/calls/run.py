@@ -23,9 +23,6 @@ GRADIENTS: tuple[Kind, ...] = ("parameters_grad", "optimizer_grad")
 class Call:
     """Hold one record of a run.
 
-    name: the name of the record.
-    kind: what was called or recorded.
-    backward: whether it is a backward record.
     what: the API's or the class's name, as ``linear`` or ``Linear``.
     path: the qualified name of the module; for an API call that of the module around it, empty at the top.
     count: how many records of the same key came before.
@@ -149,7 +146,6 @@ class Run:
     """Give access to the calls of one rank of one step.
 
     label: ``step0/rank1``.
-    rank: the rank that the calls are read from.
     """
 
     label: str

@@ -199,7 +199,6 @@ class Elements:
     cosine: of the angle between the two as vectors; 1 where both are zero.
     max_ulp: the largest difference in units of the last place of the dtype; 0 for integers.
     beyond: the share of elements that differ by more than the tolerance.
-    count: how many elements there are.
     """
 
     max_abs: float

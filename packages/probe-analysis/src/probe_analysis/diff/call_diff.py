@@ -100,7 +100,6 @@ Look = Callable[[Call, Any, Parts], None]
 class Comparison:
     """Compare the calls of two runs.
 
-    tolerance: what rounding explains.
     load: whether saved values are compared.
     follows: whether an earlier step has a cause: what comes in may then differ because of that.
     noise: record -> how far two runs of the same program are apart there; None where that is not measured.
@@ -148,7 +147,6 @@ class Comparison:
 
         drift: the largest difference so far that rounding explains.
         before: of a backward call, the largest difference in its forward call.
-        follows: whether an earlier call has a cause.
         """
         records = pair.a.record.json, pair.b.record.json
         calls = ((pair.a, "first"), (pair.b, "second")) if self.a.rank.lost or self.b.rank.lost else ()

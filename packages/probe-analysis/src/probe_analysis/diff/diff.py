@@ -232,7 +232,6 @@ def _verdict(
     """Return the verdict on two runs.
 
     partial: whether the runs recorded other calls, so that one that a run lacks is no finding.
-    first: the first call with a cause.
     limit: the place of the first call that shows it.
     """
     a, b = how.a, how.b

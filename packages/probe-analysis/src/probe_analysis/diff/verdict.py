@@ -29,7 +29,6 @@ class Verdict(AtCall):
     """Say whether two runs are the same and, where they are not, what differs first.
 
     state: whether every number is the same, or the same within the tolerance, or one is not.
-    sentence: the finding in words.
     call: the first call that makes a difference, in the first run (in the second where only that has it).
     found: how the two calls differ; None for a call that only one run has.
     place: how many calls of its rank come before the first that shows it, in the first run.

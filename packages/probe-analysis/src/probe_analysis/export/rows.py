@@ -13,7 +13,7 @@ from probe_format.values import ValuePath, is_leaf
 
 from probe_analysis.calls.run import GRADIENTS, Call, Progress, Run
 
-from .cells import argument_cells, json_text, source_cells, tensor_cells
+from .columns import argument_cells, json_text, source_cells, tensor_cells
 
 #: Scalars of a record that have a column of their own, and the type that they have there.
 _SCALARS: Mapping[str, type] = {
@@ -33,7 +33,6 @@ class Rows:
 
     shared: the cells that all its rows have.
     tensors, arguments: the other cells of each.
-    record: the other cells of its own row.
     """
 
     shared: Row

@@ -11,8 +11,7 @@ from probe_format.errors import FormatError, ProbeError
 
 from probe_analysis.calls.run import Run
 
-from .cells import json_text
-from .columns import SCHEMA_VERSION, TABLES
+from .columns import SCHEMA_VERSION, TABLES, json_text
 from .rows import ExportCount
 
 GROUP = 1 << 15

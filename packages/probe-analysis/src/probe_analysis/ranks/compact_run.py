@@ -66,9 +66,7 @@ class CompactRun(Run):
 
     calls: every record as a call, in the order of completion. They may be another rank's, which has made the same: what
         this rank's records hold is read from here.
-    lost: what they lack because it is lost.
     was_cut: whether the end of the step is not there: the process was killed, an error ended it, or it runs on.
-    _forms: of each record.
     _begin: where its floats begin among ``_floats``.
     _others: order -> its numbers that are no floats (of whole numbers, flags and checksums).
     """

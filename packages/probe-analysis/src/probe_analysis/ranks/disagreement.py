@@ -32,7 +32,6 @@ def parted(tensors: Held, tolerance: float = 0.0, key: Callable[..., Hashable] =
 
     tensors: rank -> its tensor; one without numbers is left out.
     tolerance: the relative difference up to which two are the same.
-    key: what tells them apart.
     """
     groups: list[tuple[Hashable, int, list[int]]] = []
     for rank, tensor in tensors.items():
@@ -83,11 +82,9 @@ class Disagreement(AtCall):
     step: ``step0``.
     call: the call, in the first of the ranks that makes it.
     slot: the tensor's place in its record; empty where the call itself is missing on some ranks.
-    reason: why the ranks should agree (`WHY`).
     parting: the ranks by what they hold, the largest group first; of a missing call those that make it, then the rest.
     odd: the ranks that stand against a majority; empty where there is none, as with two ranks.
     detail: what differs, in few words; empty where the call itself is missing.
-    sentence: the finding in words.
     """
 
     step: str

@@ -81,7 +81,6 @@ _CHANCE = (
 class Expected:
     """Hold a tensor that some ranks should agree on.
 
-    tensors: rank -> the tensor.
     tolerance: the relative difference that rounding explains; 0 where there should be none at all.
     """
 
@@ -116,7 +115,6 @@ def expected_of(
     """Yield the tensors of a call that ranks should agree on, and why.
 
     parts: rank -> what is in its record.
-    groups: the ranks that are replicas.
     updates: whether the replicas update the same weights (a sharded optimizer does not).
     weights: whether modules' parameters are recorded; else the weights that functions get stand for them.
     asked: patterns of ``record.slot`` that every rank should agree on.

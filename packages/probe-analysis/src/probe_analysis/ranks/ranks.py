@@ -26,7 +26,6 @@ class Ranks(Framed):
     disagreements: all of them, in that order; most that come after the first follow from it.
     checked: reason -> how many tensors were compared for it (`WHY` says what each reason means).
     replicas: which ranks should hold the same weights, and how that was found out.
-    numbers: the ranks that were compared.
     steps: the steps, by their labels.
     notes: what else is different, or could not be compared, and need not be a fault.
     """

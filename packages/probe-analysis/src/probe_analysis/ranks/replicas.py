@@ -31,7 +31,6 @@ class Replicas:
     """Say which ranks should hold the same weights, and how that is known.
 
     groups: ranks that are replicas of one another, in groups of two or more.
-    why: how that was found out, as a sentence.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -134,7 +133,6 @@ class History:
     checked: reason -> how many tensors were compared.
     noted: what need not be a fault: kind -> the first sentence on it, and in how many steps it was seen.
     asked: the patterns of `ranks` that matched a tensor.
-    stopped: where the first rank stopped.
     """
 
     weights: bool

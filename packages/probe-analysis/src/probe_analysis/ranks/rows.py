@@ -62,9 +62,7 @@ class Stop(AtCall):
     """Hold where the first of the ranks stopped.
 
     step: ``step0``.
-    ranks: those that stopped there.
     call: the last that the first of them completed in the step; None without one.
-    sentence: all of it in words.
     """
 
     step: str

@@ -37,7 +37,6 @@ _SAVED, _GRAD = 1 << 8, 1 << 9
 class Facts:
     """Number the different descriptions of tensors.
 
-    _known: what is in a description -> its number.
     exact: number, statistic, text: whole numbers that float64 does not have.
     """
 
@@ -118,7 +117,6 @@ _NOT_RECORDED = "was seen and not recorded: a filter of the configuration leaves
 class RecordColumns:
     """Collect the records of a run, to be written in the order of the tree.
 
-    watch: looks at each for what is not finite.
     error: why a record could not be read; None where all could be.
     slots, sides, facts: of all tensors, in the order in which their records were read.
     """

@@ -24,7 +24,6 @@ _CAUSES = (None, "arguments", "parameters", "input", "output")
 class Compared:
     """Hold two runs that were compared, as the page has it.
 
-    a, b: the runs.
     alone: name of a call that the second run alone has -> its place, after the nodes of the first run.
     """
 

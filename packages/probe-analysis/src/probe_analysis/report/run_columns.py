@@ -41,12 +41,7 @@ def _nodes(run: Run) -> list[TreeLine]:
 
 @frozen(eq=False)
 class RunColumns:
-    """Hold one run as the page has it.
-
-    number: its number among the runs of the page.
-    nodes: its lines in the tree.
-    places: name -> place among the nodes.
-    """
+    """Hold one run as the page has it."""
 
     run: Run
     number: int

@@ -20,10 +20,7 @@ _LIGHT = 256
 
 @define
 class Packed:
-    """Hold a list of plain Python values; the older ones are compressed, as rows that follow each other are alike.
-
-    most: how many are kept as they are.
-    """
+    """Hold a list of plain Python values; the older ones are compressed, as rows that follow each other are alike."""
 
     most: int = 128
     _open: list[Any] = field(factory=list)
@@ -58,7 +55,6 @@ class Table:
     rows_open: the newer rows, in their order: whoever works on a row finds it here.
     joined: takes a name and its rows, in their order, and returns one.
     moves: takes a name and returns whether its row has the place of its last part in the order, not of its first.
-    most: how many rows are open.
     """
 
     joined: Callable[[str, list[Any]], Any]

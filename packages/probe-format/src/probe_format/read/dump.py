@@ -32,8 +32,7 @@ from probe_format.schema.dump import Document, parse_dump
 from probe_format.schema.report import Report, check_report, parse_report
 
 from . import find
-from .lost import Lost, lost_in
-from .record import Records
+from .record import Lost, Records, lost_in
 
 if TYPE_CHECKING:
     from probe_format.journal.fold import Fold

@@ -35,7 +35,6 @@ class Tensor:
     """Give access to one tensor in a record: its statistics, and its values where they were saved.
 
     keys: its place in the record, as ``("input_args", 0)``.
-    json: the tensor object itself.
     """
 
     record: Record

@@ -1,7 +1,5 @@
 """Check that a dump is whole: schema, checksums, tensor files, and the journal of a killed run (spec/layout.md)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

@@ -37,7 +37,6 @@ class Value:
 class Parts:
     """Hold what is in a record.
 
-    values: its tensors, in the order of the record.
     others: (slot, value) of its arguments that are not tensors.
     """
 
@@ -55,10 +54,7 @@ def side_of(path: ValuePath) -> Side:
 
 
 def parts_of(record: Any) -> Parts:
-    """Return the tensors of a record, and its other arguments; what it returned is no argument.
-
-    record: the record as it is in the file.
-    """
+    """Return the tensors of a record, and its other arguments; what it returned is no argument."""
     if not isinstance(record, dict) or is_tensor(record):  # a saved value
         return Parts(tuple(Value(path_text(path), "out", node) for path, node in tensors(record)), ())
     values: list[Value] = []

@@ -17,7 +17,7 @@ from probe_format.safe_files import Folder
 from probe_format.schema.dump import parse_object
 from probe_format.schema.tensor_objects import tensors
 
-from .summary import Summary
+from .coverage import Summary
 
 FORMAT_VERSION = "1.0"
 _NEWLINE = ord("\n")

@@ -56,31 +56,9 @@ IDLE_SECTIONS: dict[str, str] = {
 
 NOT_WATCHED = frozenset(
     (
-        *(
-            "level",
-            "precision",
-            "extra_info",
-            "async_dump",
-            "async_bytes",
-            "risk_level",
-            "scope",
-            "tensor_list",
-            "data_mode",
-        ),
-        *(
-            "summary_mode",
-            "views",
-            "apis",
-            "zero_count",
-            "share",
-            "compiled",
-            "graph_taps",
-            "optimizer_grad",
-            "keep",
-            "max_bytes",
-            "min_free_bytes",
-        ),
-    )
+        "level precision extra_info async_dump async_bytes risk_level scope tensor_list data_mode summary_mode views apis "
+        "zero_count share compiled graph_taps optimizer_grad keep max_bytes min_free_bytes"
+    ).split()
 )
 """The keys that have no effect under task `watch`, which records no calls."""
 
