@@ -24,6 +24,7 @@ PAGES = [
     "command-line",
     "run",
     "inference",
+    "callbacks",
 ]
 ELSEWHERE = {"quick-start-mindspore": "tests/mindspore/test_walkthroughs.py"}
 #: Pages that explain, and have nothing to run.

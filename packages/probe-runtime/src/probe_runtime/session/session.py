@@ -117,19 +117,19 @@ class Session:
         with self._guarded(run, "start()"):
             run.resume(model, gate)
 
-    def make_ready(self, *models: Any, ahead: int = 0) -> None:
+    def make_ready(self, *models: Any, ahead: int | None = 0) -> None:
         """Replace functions from now on where the step that comes is wanted; nothing is recorded before `start`.
 
         A start() in the middle of an expression, ``loss(model(x))`` for one, is too late for what Python has looked up.
 
         models: searched for attributes that hold one of the functions.
-        ahead: how many steps after this one may come as well.
+        ahead: how many steps after this one may come as well; None where it is not known yet which one comes.
         """
-        numbers = range(self.step_number, self.step_number + ahead + 1)
+        numbers = range(self.step_number, self.step_number + (ahead or 0) + 1)
         wanted = (
             self.config.level != "L0"
             and not self.closed
-            and any(self._steps(n) and self._skip_step != n for n in numbers)
+            and (ahead is None or any(self._steps(n) and self._skip_step != n for n in numbers))
             and self._ranks(self._rank())
         )
         if wanted and not self._is_ready:
