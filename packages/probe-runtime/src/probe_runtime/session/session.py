@@ -144,19 +144,19 @@ class Session:
         """Return whether it is open, and reads this file again."""
         return not self.closed and self.reload is not None and self.reload.source.is_same(source)
 
-    def make_ready(self, *models: Any, ahead: int = 0) -> None:
+    def make_ready(self, *models: Any, ahead: int | None = 0) -> None:
         """Replace functions from now on where the step that comes is wanted; nothing is recorded before `start`.
 
         A start() in the middle of an expression, ``loss(model(x))`` for one, is too late for what Python has looked up.
 
         models: searched for attributes that hold one of the functions.
-        ahead: how many steps after this one may come as well.
+        ahead: how many steps after this one may come as well; None where it is not known yet which one comes.
         """
-        numbers = range(self.step_number, self.step_number + ahead + 1)
+        numbers = range(self.step_number, self.step_number + (ahead or 0) + 1)
         wanted = (
             self._level(numbers[0]) != "L0"
             and not self.closed
-            and any(map(self._takes, numbers))
+            and (ahead is None or any(map(self._takes, numbers)))
             and self._ranks(self._rank())
         )
         patches = self.patches if self.when is None else self.when.patches_at(numbers[0], self.patches)
