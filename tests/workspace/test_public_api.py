@@ -43,11 +43,12 @@ PACKAGE_NAMES: dict[str, set[str]] = {
 MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.cli": {"Command", "add_dump", "add_part", "run_one_of", "shown", "whole_number"},
     "probe_format.errors": {
-        "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "TooLargeError", "UsageError",
+        "ConfigError", "DamagedError", "FormatError", "NonFiniteError", "ProbeError", "Problem",
+        "TooLargeError", "UsageError",
     },
     "probe_format.excerpts": {"brief", "cut", "error_text", "text"},
     "probe_format.journal": {
-        "Count", "events", "Fold", "folded", "hole", "JournalContents", "JournalWriter", "lost", "MAGIC",
+        "Count", "events", "Fold", "folded", "HOLE", "hole", "JournalContents", "JournalWriter", "lost", "MAGIC",
         "Pages", "read_journal", "Slot",
     },
     "probe_format.journal.events": {
@@ -125,7 +126,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "is_handed_on", "options_of", "run_both", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},
-    "probe_runtime.notice": {"log", "log_once", "notice"},
+    "probe_runtime.notice": {"log", "log_once", "notice", "user_frame"},
     "probe_runtime.patching": {
         "Apis", "Function", "Held", "Label", "Listed", "NEVER_SCANNED", "Nested", "Patches", "Place", "Prepared",
         "RISK_LEVELS", "Regions", "Scan", "Switch", "Tap", "api_list", "attributes_of", "go_down", "guards",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, field
-from probe_format.errors import ProbeError
+from probe_format.errors import NonFiniteError, ProbeError
 from probe_format.excerpts import error_text
 from probe_format.terminal import tell
 
@@ -33,6 +33,8 @@ def _sheltered(event: Callable[..., None]) -> Callable[..., None]:
             return
         try:
             event(self, *args, **kwargs)
+        except NonFiniteError:  # it is for the run (`on_non_finite`)
+            raise
         except Exception as e:
             self.met(e)
 

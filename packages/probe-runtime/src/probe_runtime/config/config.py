@@ -36,6 +36,7 @@ FileFormat = Literal["npy", "bin"]
 Compiled = Literal["not_seen", "eager"]
 GraphTaps = Literal["beside", "always"]
 RecordWhen = Literal["training", "grad"]
+OnNonFinite = Literal["record", "raise", "break"]
 
 SECTIONS: tuple[str, ...] = get_args(Task)
 """The tasks. Each may have a section of its own in the file."""
@@ -183,6 +184,12 @@ class Config:
         None,
         "`{last: K}`: only the last K steps that were dumped stay; see below",
         kept_steps,
+        ours=True,
+    )
+    on_non_finite: OnNonFinite = key(
+        "record",
+        "`record`, `raise` or `break`: what happens at the call where values begin that are not finite; see below",
+        choice(*get_args(OnNonFinite)),
         ours=True,
     )
     max_bytes: int | None = key(

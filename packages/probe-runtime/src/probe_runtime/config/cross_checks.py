@@ -22,6 +22,9 @@ def contradictions(config: Config, locate: LocateKey) -> Iterator[Problem]:
         yield Problem(locate("tensor_list"), f"is only for task 'statistics', and task is {config.task!r}.",
                       "Task tensor saves every recorded tensor; choose with list." if config.task == "tensor"
                       else 'Remove it, or write task "statistics".')  # fmt: skip
+    if config.on_non_finite != "record" and len(config.data_mode & {"input", "output"}) == 1:
+        yield Problem(locate("on_non_finite"), "compares what goes into a call with what comes out, and data_mode "
+                      "leaves one of them out.", "Remove input or output from data_mode.")  # fmt: skip
     if config.dump_enable is False and config.level not in _EXAMPLES:
         yield Problem(locate("dump_enable"), f"false has no effect at level {config.level!r}, which would dump.",
                       "Remove it, and do not call start() or save().")  # fmt: skip
@@ -116,6 +119,10 @@ def hindrances(config: Config, locate: LocateKey) -> Iterator[str]:
     for key in ("keep", "max_bytes", "min_free_bytes"):
         if getattr(config, key) is not None and config.level not in _EXAMPLES:
             yield f"{locate(key)}: steps of level {config.level!r} are whole, and all stay; {key} has no effect."
+    if config.on_non_finite != "record":
+        has_numbers = config.task != "structure" and config.summary_mode != "xor"
+        if config.level not in _EXAMPLES or not has_numbers:
+            yield f"{locate('on_non_finite')}: there are no calls with numbers to look at; no effect."
     for key in ("reload", "dump_enable"):
         if getattr(config, key) and config.level not in _EXAMPLES:
             yield f"{locate(key)}: at level {config.level!r} the file is not read again; {key} has no effect."

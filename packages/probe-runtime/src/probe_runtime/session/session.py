@@ -314,8 +314,8 @@ class Session:
             about = {**about, **cause}
         base, open_step = opened.target_for(self.config.dump_path, model)
         try:
-            self._allowance = self._budget.begin()
-            if self._allowance is None:
+            allowance = self._budget.begin() if self._is_counted else None
+            if self._is_counted and allowance is None:
                 self._skip_step = self.step_number
                 return None
             directory = self._claim.take(base, self.step_number, rank)
@@ -328,7 +328,9 @@ class Session:
                 clear(directory)
             if self.config.overwrite or not holds_data(directory):
                 run = open_step(directory, {"rank": rank, "step": self.step_number, **about})
-                run.limit(self._allowance)
+                if allowance is not None:
+                    self._allowance = allowance
+                    run.limit(allowance)
                 if self.when is not None:
                     run.watch_for(self.when.triggers.moments)
                 return run
@@ -381,6 +383,12 @@ class Session:
 
     def _wanted(self) -> bool:
         return self._takes(self.step_number) and self._ranks(self._rank()) and self._skip_step is None
+
+    @property
+    def _is_counted(self) -> bool:
+        """Return whether bytes are counted: there is a limit, or may be one later."""
+        limits = self.config.max_bytes, self.config.min_free_bytes
+        return self.reload is not None or limits != (None, None)
 
     def _processes(self) -> int:
         """Return how many processes of the run dump."""

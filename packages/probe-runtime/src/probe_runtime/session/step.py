@@ -268,6 +268,8 @@ class DumpingStep:
         """Raise the error of the run that was met and not raised yet, if there is one."""
         try:
             self.leaf.hand_on()
+            if self.collector.recorder.alarm is not None:
+                self.collector.recorder.alarm.hand_on()
         except RunError as e:
             raise e.error from e
 
@@ -292,6 +294,9 @@ class DumpingStep:
             return None
         if final:
             self._warn(report)
+        alarm = collector.recorder.alarm
+        if alarm is not None and report.get("first_non_finite"):
+            alarm.written(self.directory)
         return report
 
     def _written(self, *, final: bool) -> dict[str, Any]:
