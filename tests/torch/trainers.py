@@ -292,6 +292,30 @@ def torchrun(h: Any) -> nn.Module:
     return net
 
 
+def no_sync(h: Any) -> nn.Module:
+    """Add two batches up, of which the first one's gradients are not averaged over the processes at once."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    net = nn.parallel.DistributedDataParallel(loops.Net(), gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    torch.manual_seed(dist.get_rank())
+    for _ in range(3):
+        (x, y), (u, v) = loops.batch(), loops.batch()
+        h.start(net.module)
+        with net.no_sync():
+            F.cross_entropy(net(x), y).backward()
+        F.cross_entropy(net(u), v).backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        h.stop()
+        h.step()
+        optimizer.zero_grad()
+    dist.barrier()
+    dist.destroy_process_group()
+    return net
+
+
 def main(training: str, folder: str | None = None, steps: str = "[1, 2]") -> None:
     """Run a training, with ``steps`` dumped by hand to ``folder``, or nothing at all."""
     hand: Any = loops.Nothing()

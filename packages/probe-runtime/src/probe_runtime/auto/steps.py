@@ -118,7 +118,7 @@ class AutoSteps:
 
     @_sheltered
     def optimizer_made(self) -> None:
-        """Take that there is another optimizer."""
+        """Take that there is another optimizer, or that one trains more than before."""
         self.look()
         if not self._open:
             self._make_ready()
