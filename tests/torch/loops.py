@@ -157,7 +157,7 @@ def gan_as_one(h: Any) -> list[nn.Module]:
 
 def critics(h: Any) -> list[nn.Module]:
     """Take three steps of the critic (WGAN) for one of the generator."""
-    return gan(h, 3)
+    return gan(h, 3, together=True)
 
 
 def frozen(h: Any) -> list[nn.Module]:

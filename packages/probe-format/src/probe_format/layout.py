@@ -17,6 +17,8 @@ REPORT = "report.json"
 JOURNAL = "records.journal"
 TENSORS = "dump_tensor_data"
 ERRORS = "dump_error_info.log"
+WATCH = "watch"
+ROWS = ".rows"
 
 #: Patterns of folder names: a step with its number, and a rank with its number if it has one.
 STEP_DIR = re.compile(r"step(\d+)", re.ASCII)
@@ -41,6 +43,11 @@ class StepDir:
 def rank_dir(dump_path: Path, step: int, rank: int | None) -> Path:
     """Return the directory of one step of one process; ``rank`` is None when not distributed."""
     return dump_path / f"step{step}" / ("rank" if rank is None else f"rank{rank}")
+
+
+def watch_file(dump_path: Path, rank: int | None) -> Path:
+    """Return the file that task `watch` writes for a process; ``rank`` is None when not distributed."""
+    return dump_path / WATCH / f"rank{'' if rank is None else rank}{ROWS}"
 
 
 def dump_path_of(directory: Path) -> Path:

@@ -130,7 +130,9 @@ def _near(path: Path) -> str:
 
 
 def _inside(path: Path) -> str:
-    """Return a hint that names the dumps one or two levels down."""
+    """Return a hint that names the dumps one or two levels down, or what reads what is there."""
+    if (path / layout.WATCH).is_dir():
+        return " It has watch files: 'probe trend', 'probe watch' and 'probe export' read them."
     try:
         children = [child for child in sorted(path.iterdir()) if child.is_dir()][:100]
         children += [below for child in children for below in sorted(child.iterdir()) if below.is_dir()][:100]

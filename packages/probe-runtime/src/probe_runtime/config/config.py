@@ -26,7 +26,7 @@ from .value_checks import (
     source_file,
 )
 
-Task = Literal["statistics", "tensor", "structure"]
+Task = Literal["statistics", "tensor", "structure", "watch"]
 Level = Literal["L0", "L1", "mix", "debug", "L2"]
 Precision = Literal["low", "high"]
 RiskLevel = Literal["ALL", "FOCUS", "CORE"]
@@ -51,7 +51,7 @@ class Config:
     task: Task = key(
         "statistics",
         "`statistics`: numbers about every tensor; `tensor`: those and the tensors as files; `structure`: which "
-        "call runs inside which, with stacks, no values",
+        "call runs inside which, with stacks, no values; `watch`: a few norms of every step, in one file (see below)",
         choice(*SECTIONS, known=IDLE_SECTIONS),
     )
     level: Level = key(
@@ -185,6 +185,18 @@ class Config:
         kept_steps,
         ours=True,
     )
+    max_bytes: int | None = key(
+        None,
+        "whole number above 0: bytes that the processes of the run may have in `dump_path` together; see below",
+        positive,
+        ours=True,
+    )
+    min_free_bytes: int | None = key(
+        None,
+        "whole number above 0: bytes that stay free on the file system of `dump_path`; see below",
+        positive,
+        ours=True,
+    )
     when: tuple[Condition, ...] = key(
         (),
         "list of conditions: `non_finite`, `norm(parameters_grad) > 1e3`, `spike(loss) > 5`, `SIGUSR1`, `file: PATH`, "
@@ -200,6 +212,21 @@ class Config:
         reaction,
         ours=True,
         fixed=True,
+    )
+    moments: bool = key(
+        False,
+        "true, false: task `watch` also has the norms of the optimizers' moments",
+        flag,
+        section=True,
+        ours=True,
+    )
+    updates: bool = key(
+        False,
+        "true, false: task `watch` also has the norms of what updates changed, for which it keeps a second copy of the "
+        "weights",
+        flag,
+        section=True,
+        ours=True,
     )
     models: tuple[str, ...] = key(
         (),

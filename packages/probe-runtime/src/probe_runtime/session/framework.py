@@ -36,6 +36,7 @@ class Framework:
 
     package: its name, which finished steps are logged under.
     rank: returns this process's rank, None when not distributed.
+    world_size: returns the number of processes of the run, None when not distributed.
     opened: gets ready for a configuration. Raises ConfigError when it cannot.
     wants_model: message for level L0 or mix without a model; ``{level}`` is filled in.
     models: returns the models in what the user gave as one. Raises UsageError when it is not a model.
@@ -46,6 +47,7 @@ class Framework:
 
     package: str
     rank: Callable[[], int | None]
+    world_size: Callable[[], int | None]
     opened: Callable[[Config], Opened]
     wants_model: str
     models: Callable[[Any], object]

@@ -21,12 +21,12 @@ from probe_runtime.config.source import Source
 from probe_runtime.notice import log, notice
 from probe_runtime.patching.patches import Patches
 from probe_runtime.select.filters import RankFilter, StepFilter
-from probe_runtime.watch import Ring
+from probe_runtime.watch import Allowance, Budget, Ring
 
 from .framework import Framework, Opened
 from .last_model import LastModel
 from .reload import Reload
-from .session_watch import SessionWatch
+from .session_triggers import SessionTriggers
 from .step import RunningStep
 from .token_gate import TokenGate
 
@@ -65,13 +65,14 @@ class Session:
     _claim: Claim = field(init=False)
     _ready: Any = None
     _ended_early: RunningStep | None = None
-    _ring: Ring | None = field(init=False)
+    _budget: Budget = field(init=False)
+    _allowance: Allowance | None = None
     _opened: Opened = field(init=False)
-    watch: SessionWatch | None = field(init=False)
+    when: SessionTriggers | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._ring = None
-        self.watch = SessionWatch.of(self.config, self.framework)
+        self._budget = Budget(self.config.dump_path, self._processes)
+        self.when = SessionTriggers.of(self.config, self.framework)
         self._claim = Claim(self.config.dump_path)
         self._take(self.config, self.framework.opened(self.config))
         _live.add(self)
@@ -143,22 +144,22 @@ class Session:
         """Return whether it is open, and reads this file again."""
         return not self.closed and self.reload is not None and self.reload.source.is_same(source)
 
-    def make_ready(self, *models: Any, ahead: int = 0) -> None:
+    def make_ready(self, *models: Any, ahead: int | None = 0) -> None:
         """Replace functions from now on where the step that comes is wanted; nothing is recorded before `start`.
 
         A start() in the middle of an expression, ``loss(model(x))`` for one, is too late for what Python has looked up.
 
         models: searched for attributes that hold one of the functions.
-        ahead: how many steps after this one may come as well.
+        ahead: how many steps after this one may come as well; None where it is not known yet which one comes.
         """
-        numbers = range(self.step_number, self.step_number + ahead + 1)
+        numbers = range(self.step_number, self.step_number + (ahead or 0) + 1)
         wanted = (
             self._level(numbers[0]) != "L0"
             and not self.closed
-            and any(map(self._takes, numbers))
+            and (ahead is None or any(map(self._takes, numbers)))
             and self._ranks(self._rank())
         )
-        patches = self.patches if self.watch is None else self.watch.patches_at(numbers[0], self.patches)
+        patches = self.patches if self.when is None else self.when.patches_at(numbers[0], self.patches)
         if self._ready is not None and not (wanted and patches is self._ready):
             self.unready()
         if wanted and self._ready is None:
@@ -218,8 +219,8 @@ class Session:
 
     def observe(self, name: str, value: Any) -> None:
         """Take a value of the run, for the conditions under `when`."""
-        if self.watch is not None:
-            self.watch.triggers.observe(name, value)
+        if self.when is not None:
+            self.when.triggers.observe(name, value)
 
     def set_init_step(self, step: Any) -> None:
         """Number the steps from ``step``, as when a run resumes from a checkpoint.
@@ -266,8 +267,8 @@ class Session:
             with self._guarded(run, "close()"):
                 report = run.end()
             self._over(run, report)
-        if self.watch is not None:
-            self.watch.close()
+        if self.when is not None:
+            self.when.close()
         self._claim.release()
         _live.discard(self)
 
@@ -294,22 +295,29 @@ class Session:
     def _take(self, config: Config, opened: Opened) -> None:
         self.config, self._opened = config, opened
         self._steps, self._ranks = StepFilter(config), RankFilter(config)
+        budget = self._budget
+        budget.max_bytes, budget.min_free_bytes = config.max_bytes, config.min_free_bytes
+        budget.wants_files = config.task == "tensor" or bool(config.tensor_list)
         if config.keep is None:
-            self._ring = None
-        elif self._ring is None:
-            self._ring = Ring(config.keep.last)
+            budget.ring = None
+        elif budget.ring is None:
+            budget.ring = Ring(config.keep.last)
         else:
-            self._ring.last = config.keep.last
-        if self.watch is not None:
-            self.watch.take(config, self._ring)
+            budget.ring.last = config.keep.last
+        if self.when is not None:
+            self.when.take(config, budget.ring)
 
     def _begin(self, model: Any) -> RunningStep | None:
         rank, about, opened = self._rank(), self.about, self._opened
-        if self.watch is not None and self.watch.raises(self.step_number):
-            opened, cause = self.watch.opens(self.step_number, self.patches)
+        if self.when is not None and self.when.raises(self.step_number):
+            opened, cause = self.when.opens(self.step_number, self.patches)
             about = {**about, **cause}
         base, open_step = opened.target_for(self.config.dump_path, model)
         try:
+            self._allowance = self._budget.begin()
+            if self._allowance is None:
+                self._skip_step = self.step_number
+                return None
             directory = self._claim.take(base, self.step_number, rank)
             if directory.name.startswith("proc"):
                 self._warn_once(
@@ -320,8 +328,9 @@ class Session:
                 clear(directory)
             if self.config.overwrite or not holds_data(directory):
                 run = open_step(directory, {"rank": rank, "step": self.step_number, **about})
-                if self.watch is not None:
-                    run.watch(self.watch.triggers.moments)
+                run.limit(self._allowance)
+                if self.when is not None:
+                    run.watch_for(self.when.triggers.moments)
                 return run
             notice(
                 f"Probe: {directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
@@ -336,12 +345,14 @@ class Session:
     def _over(self, run: RunningStep | None, report: Mapping[str, Any] | None) -> None:
         """Say which steps stay, now that one is over."""
         run, self._ended_early = run or self._ended_early, None
-        if self.watch is not None:
-            self.watch.triggers.ended(
-                self.step_number, self._rank(), {} if run is None else run.looks, report
-            )
-        elif self._ring is not None and run is not None:
-            self._ring.ended(run.directories, self.step_number)
+        allowance, self._allowance = self._allowance, None
+        if allowance is not None and run is not None:
+            self._budget.ended(allowance, run.directories)
+        if self.when is not None:
+            self.when.triggers.ended(self.step_number, self._rank(), {} if run is None else run.looks, report)
+        elif self._budget.ring is not None and run is not None:
+            self._budget.ring.ended(run.directories, self.step_number)
+        self._budget.settle()
 
     def _check_model(self, model: Any, tokens: Any) -> None:
         if (
@@ -360,16 +371,21 @@ class Session:
         return self.run is not None and bool(self.run.table.entries)
 
     def _level(self, number: int) -> str:
-        raised = self.watch is not None and self.watch.raises(number)
-        return self.watch.triggers.config.level if self.watch is not None and raised else self.config.level
+        raised = self.when is not None and self.when.raises(number)
+        return self.when.triggers.config.level if self.when is not None and raised else self.config.level
 
     def _takes(self, number: int) -> bool:
         """Return whether a step is to be dumped, as far as its number says."""
-        wanted = self._steps(number) or (self.watch is not None and self.watch.raises(number))
+        wanted = self._steps(number) or (self.when is not None and self.when.raises(number))
         return wanted and self.config.dump_enable is not False and self._skip_step != number
 
     def _wanted(self) -> bool:
         return self._takes(self.step_number) and self._ranks(self._rank()) and self._skip_step is None
+
+    def _processes(self) -> int:
+        """Return how many processes of the run dump."""
+        size = self.framework.world_size() or 1
+        return sum(rank in self.config.rank for rank in range(size)) if self.config.rank else size
 
     def _rank(self) -> int | None:
         return self.framework.rank() if self._rank_id is None else self._rank_id

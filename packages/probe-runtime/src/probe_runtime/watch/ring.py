@@ -50,8 +50,22 @@ class Ring:
         if step and step not in [held for _, held in self._steps]:
             self._steps.append((number, step))
         while len(self._steps) > self.last:
-            for each in self._steps.popleft()[1]:
-                self._remove(each)
+            self._remove_first()
+
+    def shrink(self) -> Path | None:
+        """Remove the first step before its time, and return its folder; None where there is none."""
+        return self._remove_first() if self._steps and os.getpid() == self._pid else None
+
+    def _remove_first(self) -> Path:
+        _, step = self._steps.popleft()
+        for each in step:
+            self._remove(each)
+        return step[0].directory
+
+    @property
+    def folders(self) -> set[Path]:
+        """Return the folders of the steps that stay for now."""
+        return {each.directory for _, step in self._steps for each in step}
 
     @property
     def held(self) -> tuple[int, ...]:
