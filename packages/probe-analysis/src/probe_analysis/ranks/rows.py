@@ -103,24 +103,10 @@ _RESULTS |= {"all_gather_into_tensor": "output_tensor", "_all_gather_base": "out
 _RESULTS |= {"all_gather": "tensor_list", "all_gather_single": "output"}
 _RESULTS |= {"all_gather_coalesced": "output_tensor_lists"}
 #: Every rank of the group must call these, but each may get something else, also of another shape.
-_UNEVEN = {
-    "all_to_all",
-    "all_to_all_single",
-    "gather",
-    "gather_single",
-    "gather_into_tensor",
-    "scatter",
-    "barrier",
-}
-_UNEVEN |= {"monitored_barrier"}
-_OTHERS = {
-    "reduce",
-    "reduce_scatter",
-    "reduce_scatter_tensor",
-    "reduce_scatter_single",
-    "_reduce_scatter_base",
-}
-_OTHERS |= {"scatter_tensor"} | _UNEVEN
+_UNEVEN = {"all_to_all", "all_to_all_single", "gather", "gather_single", "gather_into_tensor", "scatter"}
+_UNEVEN |= {"barrier", "monitored_barrier"}
+_OTHERS = {"reduce", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single"} | _UNEVEN
+_OTHERS |= {"_reduce_scatter_base", "scatter_tensor"}
 PIPES = frozenset(["send", "recv", "isend", "irecv", "batch_isend_irecv"])
 
 
