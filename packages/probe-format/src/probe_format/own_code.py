@@ -2,14 +2,7 @@
 
 from collections.abc import Sequence
 
-OWN_MODULES = (
-    "probe_format",
-    "probe_runtime",
-    "probe_torch",
-    "probe_mindspore",
-    "probe_save",
-    "probe_kernel",
-)
+OWN_MODULES = tuple(f"probe_{name}" for name in ("format", "runtime", "torch", "mindspore", "save", "kernel"))
 """Frames of these packages are left out of recorded stacks, and no others."""
 
 RUNNER = "probe_runtime.auto.script"

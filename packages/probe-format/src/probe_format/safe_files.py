@@ -1,7 +1,5 @@
 """Hold open files and folders, so that what is written goes into them wherever their paths lead by then."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl
@@ -111,7 +109,7 @@ class Folder(Descriptor):
     def __str__(self) -> str:
         return str(self.path)
 
-    def make(self) -> Folder:
+    def make(self) -> Self:
         """Make it, and what is missing above it, and open it. Raises OSError: ELOOP where it is a link."""
         make_folder(self._below)
         try:

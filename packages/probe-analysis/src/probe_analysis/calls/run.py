@@ -17,6 +17,8 @@ from probe_format.schema import Parts, others, parts_of, why_lost
 Kind = Literal["module", "api", "parameters_grad", "optimizer_grad", "debug"]
 GRADIENTS: tuple[Kind, ...] = ("parameters_grad", "optimizer_grad")
 """The kinds of what holds gradients of parameters, as they arrived and as an optimizer got them."""
+BETWEEN_RANKS = ("Distributed.", "MintDistributed.")
+"""How the names of calls begin that get something of other ranks."""
 
 
 @frozen(eq=False)

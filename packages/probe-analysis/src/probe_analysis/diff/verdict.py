@@ -12,14 +12,12 @@ from probe_format.names import with_direction
 from probe_format.schema import Side
 
 from probe_analysis.align.alignment import Alignment
-from probe_analysis.calls.run import GRADIENTS, AtCall, Call, Run
+from probe_analysis.calls.run import BETWEEN_RANKS, GRADIENTS, AtCall, Call, Run
 
 from .call_diff import CallDiff
 
 if TYPE_CHECKING:
     from .diff import RunDiff
-
-_FROM_RANKS = ("Distributed.", "MintDistributed.")
 
 State = Literal["same", "within tolerance", "different"]
 
@@ -44,7 +42,7 @@ class Verdict(AtCall):
     def received(self) -> bool:
         """Return whether the finding is what came from other ranks."""
         found = self.found
-        return found is not None and found.cause == "output" and found.pair.a.name.startswith(_FROM_RANKS)
+        return found is not None and found.cause == "output" and found.pair.a.name.startswith(BETWEEN_RANKS)
 
 
 def verdict_of(found: CallDiff, state: State = "different") -> str:

@@ -5,9 +5,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from attrs import evolve, frozen
 from probe_format.errors import FormatError, UsageError
@@ -92,7 +92,8 @@ def export(
         if count.amounts["runs"] == 0:
             raise FormatError(f"Nothing of {count.errors[0][0]} can be read: {count.errors[0][1]}")
         told = {"filter": filter, "killed": count.killed, "errors": count.errors}
-        _mark(folder, form, {**count.amounts, **told})
+        document = {"schema_version": SCHEMA_VERSION, "form": form, **count.amounts, **told}
+        (folder / MARKER).write_text(json.dumps(document, indent=1) + "\n", "utf-8")
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     killed, lost, errors = tuple(count.killed), tuple(count.lost), tuple(count.errors)
     return Exported(Path(to), form, killed=killed, lost=lost, errors=errors, bytes=size, **count.amounts)
@@ -156,9 +157,3 @@ def _replace(temporary: Path, to: Path) -> None:
         os.rename(earlier, to)
         raise
     shutil.rmtree(earlier, ignore_errors=True)
-
-
-def _mark(folder: Path, form: str, content: Mapping[str, Any]) -> None:
-    """Write the file that says that a folder is an export, of what, and what is in it."""
-    document = {"schema_version": SCHEMA_VERSION, "form": form, **content}
-    (folder / MARKER).write_text(json.dumps(document, indent=1) + "\n", "utf-8")

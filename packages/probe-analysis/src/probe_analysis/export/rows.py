@@ -1,7 +1,7 @@
 """Make the rows of the tables out of the calls of a run, one record at a time, and count them."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from attrs import define, field, frozen
@@ -16,13 +16,8 @@ from probe_analysis.calls.run import GRADIENTS, Call, Progress, Run
 from .columns import argument_cells, json_text, source_cells, tensor_cells
 
 #: Scalars of a record that have a column of their own, and the type that they have there.
-_SCALARS: Mapping[str, type] = {
-    "label": str,
-    "raised": str,
-    "incomplete": bool,
-    "in_backward": bool,
-    "partial": bool,
-}
+_SCALARS: dict[str, type] = {"label": str, "raised": str}
+_SCALARS |= dict.fromkeys(("incomplete", "in_backward", "partial"), bool)
 
 Row = dict[str, Any]
 

@@ -8,7 +8,7 @@ from probe_format.schema import Value
 
 from probe_analysis.align.alignment import align
 from probe_analysis.align.sequence import aligned
-from probe_analysis.calls.run import AtCall, Call, Run
+from probe_analysis.calls.run import BETWEEN_RANKS, AtCall, Call, Run
 
 from .compact_run import CompactRun
 from .disagreement import ranks_text
@@ -97,29 +97,17 @@ def stop_of(step: str, rows: Sequence[Joint], runs: Mapping[int, Run]) -> Stop |
     return Stop(step, ranks, call, f"{ranks_text(ranks)} stopped first in {step}, {at}{beyond}.")
 
 
-# function -> (name of the argument with the result, its place); that result is the same on every rank of the group.
-_RESULTS = {
-    "all_reduce": ("tensor", 0),
-    "all_reduce_coalesced": ("tensors", 0),
-    "broadcast": ("tensor", 0),
-    "all_gather": ("tensor_list", 0),
-    "all_gather_into_tensor": ("output_tensor", 0),
-    "all_gather_single": ("output", 0),
-    "_all_gather_base": ("output_tensor", 0),
-    "all_gather_coalesced": ("output_tensor_lists", 0),
-}
-#: Every rank of the group must call these, but each may get something else.
-_OTHERS = frozenset((
-    "reduce", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single", "_reduce_scatter_base", "gather",
-    "scatter", "all_to_all", "all_to_all_single", "barrier", "monitored_barrier", "gather_into_tensor",
-    "gather_single", "scatter_tensor",
-))  # fmt: skip
-_UNEVEN = frozenset((
-    "all_to_all", "all_to_all_single", "gather", "gather_single", "gather_into_tensor", "scatter", "barrier",
-    "monitored_barrier",
-))  # fmt: skip
+#: Function -> the argument with its result, by position the first; it is the same on every rank of the group.
+_RESULTS = {"all_reduce": "tensor", "broadcast": "tensor", "all_reduce_coalesced": "tensors"}
+_RESULTS |= {"all_gather_into_tensor": "output_tensor", "_all_gather_base": "output_tensor"}
+_RESULTS |= {"all_gather": "tensor_list", "all_gather_single": "output"}
+_RESULTS |= {"all_gather_coalesced": "output_tensor_lists"}
+#: Every rank of the group must call these, but each may get something else, also of another shape.
+_UNEVEN = {"all_to_all", "all_to_all_single", "gather", "gather_single", "gather_into_tensor", "scatter"}
+_UNEVEN |= {"barrier", "monitored_barrier"}
+_OTHERS = {"reduce", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single"} | _UNEVEN
+_OTHERS |= {"_reduce_scatter_base", "scatter_tensor"}
 PIPES = frozenset(["send", "recv", "isend", "irecv", "batch_isend_irecv"])
-_PREFIXES = ("Distributed.", "MintDistributed.")
 
 
 def results_of(calls: Joint, runs: Mapping[int, CompactRun]) -> Iterator[tuple[str, dict[int, Value]]]:
@@ -130,11 +118,11 @@ def results_of(calls: Joint, runs: Mapping[int, CompactRun]) -> Iterator[tuple[s
     what = next(iter(calls.values())).what
     if what not in _RESULTS:
         return
-    name, place = _RESULTS[what]
+    name = _RESULTS[what]
     found: dict[str, dict[int, Value]] = {}
     for rank, call in calls.items():
         form = runs[rank].form(call)
-        at = form.positional + form.keywords.index(name) if name in form.keywords else place
+        at = form.positional + form.keywords.index(name) if name in form.keywords else 0
         slot = f"output.{at}"  # ``output`` has all arguments after the call
         for value in runs[rank].read(call).side("out"):
             if value.slot == slot or value.slot.startswith(f"{slot}."):
@@ -144,7 +132,7 @@ def results_of(calls: Joint, runs: Mapping[int, CompactRun]) -> Iterator[tuple[s
 
 def collective(call: Call) -> str | None:
     """Return the name of the function when a call is a collective or sends to another rank; None for others."""
-    if call.kind != "api" or call.backward or not call.name.startswith(_PREFIXES):
+    if call.kind != "api" or call.backward or not call.name.startswith(BETWEEN_RANKS):
         return None
     return call.what
 

@@ -102,9 +102,8 @@ def _more(tensor: Mapping[str, Any]) -> str:
     """Return in words what else is said about a tensor: its type where it is no plain tensor, placements, zeros."""
     kind = str(tensor["type"])
     words = [] if kind in ("torch.Tensor", "mindspore.Tensor") else [kind]
-    return ", ".join(
-        words + [f"{key} {_text(value, 200, 100)}" for key, value in tensor.items() if key not in _TOLD]
-    )
+    more = [f"{key} {_text(value, 200, 100)}" for key, value in tensor.items() if key not in _TOLD]
+    return ", ".join(words + more)
 
 
 SIDES = ("in", "parameter", "out")

@@ -184,9 +184,8 @@ class Rank:
     def labels(self) -> tuple[str, ...]:
         """Return the labels that the script gave calls of this step, in the order in which they first came."""
         found = self.header.get("labels")
-        return (
-            tuple(meant(each) for each in found if isinstance(each, str)) if isinstance(found, list) else ()
-        )
+        labels = found if isinstance(found, list) else ()
+        return tuple(meant(each) for each in labels if isinstance(each, str))
 
     @cached_property
     def records(self) -> Records:

@@ -18,11 +18,8 @@ def clear(directory: Path) -> None:
 
     Raises OSError when the directory, or its dump_tensor_data, is a link: Probe makes no dump behind one.
     """
-    files = (
-        (directory / TENSORS, re.compile(r".*\.(pt|npy)", re.DOTALL).fullmatch),
-        (directory, _OWN.__contains__),
-    )
-    for path, wanted in files:
+    is_tensor = re.compile(r".*\.(pt|npy)", re.DOTALL).fullmatch
+    for path, wanted in ((directory / TENSORS, is_tensor), (directory, _OWN.__contains__)):
         with Folder(path, dump_path_of(directory)) as folder, contextlib.suppress(FileNotFoundError):
             for name in filter(wanted, os.listdir(folder.fd)):
                 folder.remove(name)
