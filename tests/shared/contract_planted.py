@@ -84,7 +84,9 @@ def test_after_a_kill_what_the_ring_promised_is_recovered(processes: Any, tmp_pa
             ), run.stderr.read()
         run.stdin.write("step\n" + "start\nstop\nstep\n" * (LAST + 2))
         run.stdin.flush()
-        time.sleep(chance.random() * 0.08)
+        for _ in range(chance.randrange(3 * (LAST + 2))):
+            run.stdout.readline()
+        time.sleep(chance.random() * 0.03)
         os.kill(run.pid, signal.SIGKILL)
         run.communicate()
         assert probe(["recover", str(dump)]) in (0, 1), where

@@ -61,8 +61,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.layout": {
         "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "Mode", "RANK_DIR", "REPORT", "STACK", "STEP_DIR",
-        "StepDir", "TENSORS", "dump_path_of", "existing_dump", "find_steps", "holds_data", "is_dump_dir",
-        "mode_of", "rank_dir",
+        "ROWS", "StepDir", "TENSORS", "WATCH", "dump_path_of", "existing_dump", "find_steps", "holds_data",
+        "is_dump_dir", "mode_of", "rank_dir", "watch_file",
     },
     "probe_format.names": {
         "ApiName", "CLIP_GRAD", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "OPTIMIZER",
@@ -101,6 +101,9 @@ MODULE_NAMES: dict[str, set[str]] = {
         "CONTAINERS", "Describe", "Described", "Form", "MAX_DEPTH", "MAX_LEAVES", "TABLE", "UNKNOWN", "ValuePath",
         "ValueWalk", "first_met", "is_leaf", "json_key", "plain", "remembering", "unsupported",
     },
+    "probe_format.watch": {
+        "ABSENT", "Column", "KINDS", "Kind", "Row", "WatchFile", "WatchWriter", "free_place", "watch_files",
+    },
     "probe_format.write": {
         "amend_report", "check_writable", "clear", "Claim", "Count", "Coverage", "discard", "Documents",
         "documents_bytes", "explain", "FORMAT_VERSION", "in_use", "Look", "NoRoom", "RankWriter", "reason", "recover",
@@ -135,9 +138,12 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.session": {
         "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move", "Opened",
         "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "class_or_instance", "kernel_package",
-        "perturbed", "preflight", "seed_process", "set_variable",
+        "Watch", "WatchSession", "WatchedStep", "Watcher", "keep_to", "perturbed",
+        "preflight", "seed_process", "set_variable",
     },
-    "probe_runtime.watch": {"Allowance", "Budget", "Ring", "StepSeen", "Trigger", "Triggers"},
+    "probe_runtime.watch": {
+        "Allowance", "Budget", "Columns", "Norms", "Ring", "StepSeen", "Trigger", "Triggers", "WatchedRow",
+    },
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {
         "TYPES", "Conversion", "ConvertOutcome", "bin_files", "convert_all",

@@ -25,6 +25,7 @@ PAGES = [
     "run",
     "inference",
     "catch-the-bad-step",
+    "callbacks",
 ]
 ELSEWHERE = {"quick-start-mindspore": "tests/mindspore/test_walkthroughs.py"}
 #: Pages that explain, and have nothing to run.

@@ -2,7 +2,7 @@
 
 import argparse
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import fields
 
@@ -10,19 +10,31 @@ from probe_format.errors import FormatError
 from probe_format.read.dump import Rank, open
 from probe_format.read.verify import STATES, verify_rank
 from probe_format.terminal import say, tell
+from probe_format.watch import WatchFile, watch_files
 from probe_format.write.recovery import recover_rank
 
 from .bad import story
 from .command import shown
-from .record_text import View
-from .show import heading, summary, tree
+from .show import View, heading, summary, tree
+from .watched import overview
 
 #: Lines that the tree of non-finite records has at most, unless all are asked for.
 _MOST = 20
 
 
-def _chosen(arguments: argparse.Namespace) -> list[Rank]:
-    ranks: tuple[Rank, ...] = open(arguments.dir).ranks
+def _watched(arguments: argparse.Namespace) -> list[WatchFile]:
+    files = watch_files(arguments.dir) if arguments.step is None and arguments.mode is None else []
+    return [file for file in files if arguments.rank in (None, file.rank)]
+
+
+def _chosen(arguments: argparse.Namespace, watched: Sequence[WatchFile] = ()) -> list[Rank]:
+    """Return the ranks that are asked for: none where there is no dump, and only watch files."""
+    try:
+        ranks: tuple[Rank, ...] = open(arguments.dir).ranks
+    except FormatError:
+        if watched:
+            return []
+        raise
     asked = arguments.step, arguments.rank, arguments.mode
     there_is = ((rank, (rank.step, rank.number, rank.mode)) for rank in ranks)
     chosen = [rank for rank, its in there_is if all(x in (None, y) for x, y in zip(asked, its, strict=True))]
@@ -35,7 +47,10 @@ def _chosen(arguments: argparse.Namespace) -> list[Rank]:
 def _show(arguments: argparse.Namespace) -> int:
     view = View(**{each.name: getattr(arguments, each.name) for each in fields(View)})
     worst = 0
-    for rank in _chosen(arguments):
+    watched = _watched(arguments)
+    for file in watched:
+        say(*overview(file), "")
+    for rank in _chosen(arguments, watched):
         try:
             say(heading(rank), *(f"  {line}" for line in summary(rank)), "")
             if arguments.bad:
@@ -54,7 +69,6 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:
-    """Yield the first lines, and how many more there are."""
     yield from itertools.islice(lines, most)
     more = sum(1 for _ in lines)
     if more:
@@ -63,8 +77,14 @@ def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:
 
 def _verify(arguments: argparse.Namespace) -> int:
     worst = 0
+    watched = _watched(arguments)
+    for file in watched:
+        worst = max(worst, STATES.index(file.state))
+        say(f"{file.state:<9} {file.path}", *(f"    {each}" for each in file.damage[:50]))
+        if file.state == "torn":
+            say(f"    (The run did not end, or goes on: {len(file.rows)} rows are whole.)")
     with shown("verify", "tensor files") as progress:
-        for rank in _chosen(arguments):
+        for rank in _chosen(arguments, watched):
             verdict = verify_rank(rank, lambda rank, done, total: progress(rank.label, done, total))
             worst = max(worst, STATES.index(verdict.state))
             say(f"{verdict.state:<9} {verdict.path}")

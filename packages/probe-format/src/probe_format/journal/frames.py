@@ -52,12 +52,18 @@ class JournalWriter:
     """
 
     def __init__(
-        self, path: Path, taken: Taken, lock: threading.RLock | None = None, folder: Folder | None = None
+        self,
+        path: Path,
+        taken: Taken,
+        lock: threading.RLock | None = None,
+        folder: Folder | None = None,
+        magic: bytes = MAGIC,
     ) -> None:
         """Open ``path`` for appending, creating it with its header.
 
         folder: the folder that it is in, where that is held.
         taken: called with each event that is in the file, where its frame begins, and its size.
+        magic: the bytes that the file begins with.
 
         Raises OSError when it cannot be opened; a file that was made without its whole header is removed.
         """
@@ -75,8 +81,8 @@ class JournalWriter:
         self.end = self.size
         if not self.end:
             try:
-                self._complete(MAGIC, os.write(self._file.fd, MAGIC))
-                self.end = len(MAGIC)
+                self._complete(magic, os.write(self._file.fd, magic))
+                self.end = len(magic)
             except OSError:
                 self.close()
                 self._folder.remove(path.name)
@@ -168,8 +174,12 @@ class JournalWriter:
         return Places(self._file.fd, self.path)
 
     @property
+    def descriptor(self) -> int:
+        """Return the number of the open file."""
+        return self._file.fd
+
+    @property
     def size(self) -> int:
-        """Return the size of the file now, in bytes."""
         return os.fstat(self._file.fd).st_size
 
     @property

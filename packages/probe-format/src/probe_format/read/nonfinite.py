@@ -10,9 +10,8 @@ from attrs import frozen
 
 from probe_format.errors import FormatError
 from probe_format.names import ApiName, DebugName, ModuleName, ParamsGradName, parsed
-from probe_format.schema.finite import broken, kinds_of
+from probe_format.schema.finite import MASK, Suspect, broken, kinds_of, suspect_of
 from probe_format.schema.parts import Value, parts_of
-from probe_format.schema.suspect import MASK, Suspect, suspect_of
 
 from .dump import Rank
 
@@ -85,7 +84,6 @@ def origins(rank: Rank, found: Iterable[Suspect], kinds: frozenset[str] | None =
 def begins(name: str, given: Sequence[Value], made: Sequence[Value], outside: bool, lost: str = "") -> str:
     """Return in words that a dump stops being finite at a record.
 
-    name: of the record.
     given, made: the tensors with such values that it got, and that it returned.
     outside: as in `Origin`.
     lost: what is to be added where what it got is said to be finite (`Lost.given`).
@@ -108,7 +106,6 @@ def begins(name: str, given: Sequence[Value], made: Sequence[Value], outside: bo
 def none_begins(records: int, known: int, suspect: int, *, lost: bool) -> str:
     """Return in words that all of a dump is finite, or cannot be told.
 
-    records: how many were read.
     known: how many of them have numbers to tell by.
     suspect: how many of them hold such a value, meant or not.
     lost: whether something is lost that may hold one.

@@ -29,11 +29,9 @@ _PARAMETER = "torch._utils._rebuild_parameter"
 _QUANTISED, _SPARSE = "torch._utils._rebuild_qtensor", "torch._utils._rebuild_sparse_tensor"
 _HOOKS, _LAYOUT, _SIZE = "collections.OrderedDict", "torch.serialization._get_layout", "torch.Size"
 _NAMES = {
-    *(_TENSOR, _TYPED_TENSOR, _PARAMETER, _QUANTISED, _SPARSE, _HOOKS, _LAYOUT, _SIZE, _UNTYPED),
-    *("torch.per_tensor_affine", "torch.per_channel_affine", "torch.per_channel_affine_float_qparams"),
-    *_STORAGES,
-    *_DTYPES,
-}
+    _TENSOR, _TYPED_TENSOR, _PARAMETER, _QUANTISED, _SPARSE, _HOOKS, _LAYOUT, _SIZE, _UNTYPED, *_STORAGES, *_DTYPES,
+    "torch.per_tensor_affine", "torch.per_channel_affine", "torch.per_channel_affine_float_qparams",
+}  # fmt: skip
 
 
 @frozen

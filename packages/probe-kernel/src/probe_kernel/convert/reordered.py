@@ -170,9 +170,8 @@ def _extent(piece: npt.NDArray[Any]) -> int:
     """Return how many bytes of memory lie from the first element of a piece to the end of its last."""
     if not piece.size:
         return 0
-    return int(
-        piece.itemsize + sum((n - 1) * step for n, step in zip(piece.shape, piece.strides, strict=True))
-    )
+    steps = zip(piece.shape, piece.strides, strict=True)
+    return int(piece.itemsize + sum((n - 1) * step for n, step in steps))
 
 
 def _write_at(fd: int, raw: memoryview, offset: int) -> None:

@@ -109,9 +109,8 @@ def decode(raw: Array, dtype: Dtype, shape: tuple[int, ...] | None = None, what:
     try:
         return values[: math.prod(shape)].reshape(shape)
     except ValueError as error:  # too many dimensions, or empty with others beyond all memory
-        raise DamagedError(
-            f"{what} says it has {len(shape)} dimensions, {list(shape)[:8]}: {error}."
-        ) from None
+        shown = f"{len(shape)} dimensions, {list(shape)[:8]}"
+        raise DamagedError(f"{what} says it has {shown}: {error}.") from None
 
 
 def _int4(codes: Array) -> Array:

@@ -105,9 +105,8 @@ def _with_own_lines(operators: list[Operator]) -> tuple[Operator, ...]:
     multiple nodes"). Their gradients have the right lines, and the id of the operator that they belong to.
     """
     lines = {op.forward_uid: op.frames for op in reversed(operators) if op.forward_uid and op.frames}
-    return tuple(
-        evolve(op, frames=lines[op.uid]) if not op.forward_uid and op.uid in lines else op for op in operators
-    )
+    ours = (lines.get(op.uid) if not op.forward_uid else None for op in operators)
+    return tuple(evolve(op, frames=found) if found else op for op, found in zip(operators, ours, strict=True))
 
 
 @lru_cache(10_000)  # the lines of a call are there once for each of its operators

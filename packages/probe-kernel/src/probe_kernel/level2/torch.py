@@ -7,7 +7,6 @@ from attrs import define, field
 from probe_format.errors import ConfigError, Problem
 from probe_format.names import ApiName
 from probe_runtime.config import Config
-from probe_runtime.notice import log, notice
 
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
 from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
@@ -80,14 +79,8 @@ class TorchKernels:
     def step(self) -> None:
         """End the step, and report the result for its call."""
         watch, self.watch = self.watch, None
-        if watch is None:
-            return
-        report = watch.close()
-        self.reports.append(report)
-        if watch.state == "dumped":
-            log("probe_kernel", report)
-        elif watch.state != "failed":  # a failure was reported when it happened
-            notice(f"Probe: {report}")
+        if watch is not None:
+            self.reports.append(watch.close())
 
     def close(self) -> None:
         self.step()

@@ -180,8 +180,7 @@ def _name_text(text: str) -> str:
     """Return a name as a cell, in quotation marks where it would be read as several cells, or as a part of one."""
     if text == text.strip() and not re.search(r'[",\r\n\0]|^[(\[]', text):
         return text
-    doubled = text.replace('"', '""')
-    return f'"{doubled}"'
+    return '"' + text.replace('"', '""') + '"'
 
 
 def table_text(rows: Iterable[Row], categories: Sequence[str]) -> Iterator[str]:
@@ -189,17 +188,10 @@ def table_text(rows: Iterable[Row], categories: Sequence[str]) -> Iterator[str]:
     fixed = [column for column in _FIELDS if column != "Format"]
     yield ",".join([*fixed, *(CATEGORIES[key] for key in categories)])
     for row in rows:
-        numbers = [
-            row.task,
-            row.stream,
-            row.timestamp,
-            row.io,
-            row.slot,
-            "" if row.size is None else row.size,
-        ]
+        size = "" if row.size is None else row.size
+        numbers = [row.task, row.stream, row.timestamp, row.io, row.slot, size]
         shape = "" if row.shape is None else f'"({",".join(map(str, row.shape))})"'
-        values = [
-            "null" if (v := row.values.get(key)) is None else str(v).removesuffix(".0") for key in categories
-        ]
+        found = (row.values.get(key) for key in categories)
+        values = ["null" if value is None else str(value).removesuffix(".0") for value in found]
         names = [_name_text(row.op_type), _name_text(row.op_name)]
         yield ",".join([*names, *map(str, numbers), _name_text(row.dtype), shape, *values]) + ","

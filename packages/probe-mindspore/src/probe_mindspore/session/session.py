@@ -50,6 +50,7 @@ _NO_OPTIMIZER_GRAD = Problem(
     "is for optimizers that read .grad. In MindSpore the step is called with the gradients.",
     "Leave it out, and save() what you call the optimizer with.",
 )
+_NO_WATCH = Problem("task", "'watch' is for PyTorch.", 'Write "statistics".')
 
 
 def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
@@ -84,7 +85,11 @@ def _opened(tool: str, module_kind: ModuleKind, config: Config) -> Opened:
 
 def _refused(config: Config) -> list[Problem]:
     """Return what of a configuration is not for MindSpore."""
-    asked = ((_NO_COMPILED, config.compiled == "eager"), (_NO_OPTIMIZER_GRAD, config.optimizer_grad))
+    asked = (
+        (_NO_COMPILED, config.compiled == "eager"),
+        (_NO_OPTIMIZER_GRAD, config.optimizer_grad),
+        (_NO_WATCH, config.task == "watch"),
+    )
     return [problem for problem, is_asked in asked if is_asked]
 
 

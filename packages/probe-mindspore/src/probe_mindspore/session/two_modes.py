@@ -35,9 +35,9 @@ class TwoModes:
         """Return what was seen of the records of both parts."""
         return {**self.pynative.looks, **self.graph.looks}
 
-    def watch(self, moments: frozenset[str]) -> None:
-        self.pynative.watch(moments)
-        self.graph.watch(moments)
+    def watch_for(self, moments: frozenset[str]) -> None:
+        self.pynative.watch_for(moments)
+        self.graph.watch_for(moments)
 
     def limit(self, allowance: Allowance) -> None:
         """Write no more than this in both parts together."""

@@ -26,7 +26,7 @@ from .value_checks import (
     source_file,
 )
 
-Task = Literal["statistics", "tensor", "structure"]
+Task = Literal["statistics", "tensor", "structure", "watch"]
 Level = Literal["L0", "L1", "mix", "debug", "L2"]
 Precision = Literal["low", "high"]
 RiskLevel = Literal["ALL", "FOCUS", "CORE"]
@@ -52,7 +52,7 @@ class Config:
     task: Task = key(
         "statistics",
         "`statistics`: numbers about every tensor; `tensor`: those and the tensors as files; `structure`: which "
-        "call runs inside which, with stacks, no values",
+        "call runs inside which, with stacks, no values; `watch`: a few norms of every step, in one file (see below)",
         choice(*SECTIONS, known=IDLE_SECTIONS),
     )
     level: Level = key(
@@ -219,6 +219,21 @@ class Config:
         reaction,
         ours=True,
         fixed=True,
+    )
+    moments: bool = key(
+        False,
+        "true, false: task `watch` also has the norms of the optimizers' moments",
+        flag,
+        section=True,
+        ours=True,
+    )
+    updates: bool = key(
+        False,
+        "true, false: task `watch` also has the norms of what updates changed, for which it keeps a second copy of the "
+        "weights",
+        flag,
+        section=True,
+        ours=True,
     )
     models: tuple[str, ...] = key(
         (),

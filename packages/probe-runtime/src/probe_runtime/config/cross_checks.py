@@ -28,15 +28,18 @@ def contradictions(config: Config, locate: LocateKey) -> Iterator[Problem]:
     if config.dump_enable is False and config.level not in _EXAMPLES:
         yield Problem(locate("dump_enable"), f"false has no effect at level {config.level!r}, which would dump.",
                       "Remove it, and do not call start() or save().")  # fmt: skip
-    if config.level in _EXAMPLES:
-        yield from _conditions(config, locate)
     if config.level in _EXAMPLES:  # L2 has names of its own, debug has no scope
+        yield from _conditions(config, locate)
         yield from _scope(config.scope, config.level, locate("scope"))
 
 
 def _conditions(config: Config, locate: LocateKey) -> Iterator[Problem]:
     if config.then is not None and not config.when:
         yield Problem(locate("then"), "nothing makes it happen.", 'Write when as well: ["non_finite"].')
+    if config.when and config.task == "watch":
+        yield Problem(locate("when"), "judges steps that are dumped, and task 'watch' dumps none.",
+                      'Write task "statistics", and keep.')  # fmt: skip
+        return
     for i, condition in enumerate(config.when):
         if condition.kind in ("non_finite", "norm"):
             yield from _numbers_for(condition, config, f"{locate('when')}[{i}]")
@@ -127,6 +130,9 @@ def hindrances(config: Config, locate: LocateKey) -> Iterator[str]:
         yield f"{locate('when')}: level {config.level!r} has no conditions; when has no effect."
     if config.optimizer_grad and (config.level not in ("L0", "mix") or config.task == "structure"):
         yield f"{locate('optimizer_grad')}: only levels 'L0' and 'mix' record gradients of parameters; no effect."
+    for name in ("moments", "updates"):
+        if getattr(config, name) and config.task != "watch":
+            yield f"{locate(name)}: is for task 'watch', and task is {config.task!r}; no effect."
     if "all" not in config.data_mode and config.task == "structure":
         yield f"{locate('data_mode')}: task 'structure' records no values; data_mode has no effect."
 

@@ -13,6 +13,7 @@ from .seed import Seeded, seed_process, set_variable
 from .session import Session
 from .step import DumpingStep, Install, RunningStep
 from .token_gate import TokenGate
+from .watching import Watch, WatchedStep, Watcher, WatchSession, keep_to
 
 __all__ = [
     "AnySession",
@@ -28,7 +29,12 @@ __all__ = [
     "Seeded",
     "Session",
     "TokenGate",
+    "Watch",
+    "WatchSession",
+    "WatchedStep",
+    "Watcher",
     "class_or_instance",
+    "keep_to",
     "kernel_package",
     "perturbed",
     "preflight",

@@ -26,7 +26,7 @@ from probe_runtime.watch import Allowance, Budget, Ring
 from .framework import Framework, Opened
 from .last_model import LastModel
 from .reload import Reload
-from .session_watch import SessionWatch
+from .session_triggers import SessionTriggers
 from .step import RunningStep
 from .token_gate import TokenGate
 
@@ -68,11 +68,11 @@ class Session:
     _budget: Budget = field(init=False)
     _allowance: Allowance | None = None
     _opened: Opened = field(init=False)
-    watch: SessionWatch | None = field(init=False)
+    when: SessionTriggers | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._budget = Budget(self.config.dump_path, self._processes)
-        self.watch = SessionWatch.of(self.config, self.framework)
+        self.when = SessionTriggers.of(self.config, self.framework)
         self._claim = Claim(self.config.dump_path)
         self._take(self.config, self.framework.opened(self.config))
         _live.add(self)
@@ -144,22 +144,22 @@ class Session:
         """Return whether it is open, and reads this file again."""
         return not self.closed and self.reload is not None and self.reload.source.is_same(source)
 
-    def make_ready(self, *models: Any, ahead: int = 0) -> None:
+    def make_ready(self, *models: Any, ahead: int | None = 0) -> None:
         """Replace functions from now on where the step that comes is wanted; nothing is recorded before `start`.
 
         A start() in the middle of an expression, ``loss(model(x))`` for one, is too late for what Python has looked up.
 
         models: searched for attributes that hold one of the functions.
-        ahead: how many steps after this one may come as well.
+        ahead: how many steps after this one may come as well; None where it is not known yet which one comes.
         """
-        numbers = range(self.step_number, self.step_number + ahead + 1)
+        numbers = range(self.step_number, self.step_number + (ahead or 0) + 1)
         wanted = (
             self._level(numbers[0]) != "L0"
             and not self.closed
-            and any(map(self._takes, numbers))
+            and (ahead is None or any(map(self._takes, numbers)))
             and self._ranks(self._rank())
         )
-        patches = self.patches if self.watch is None else self.watch.patches_at(numbers[0], self.patches)
+        patches = self.patches if self.when is None else self.when.patches_at(numbers[0], self.patches)
         if self._ready is not None and not (wanted and patches is self._ready):
             self.unready()
         if wanted and self._ready is None:
@@ -219,8 +219,8 @@ class Session:
 
     def observe(self, name: str, value: Any) -> None:
         """Take a value of the run, for the conditions under `when`."""
-        if self.watch is not None:
-            self.watch.triggers.observe(name, value)
+        if self.when is not None:
+            self.when.triggers.observe(name, value)
 
     def set_init_step(self, step: Any) -> None:
         """Number the steps from ``step``, as when a run resumes from a checkpoint.
@@ -267,8 +267,8 @@ class Session:
             with self._guarded(run, "close()"):
                 report = run.end()
             self._over(run, report)
-        if self.watch is not None:
-            self.watch.close()
+        if self.when is not None:
+            self.when.close()
         self._claim.release()
         _live.discard(self)
 
@@ -304,13 +304,13 @@ class Session:
             budget.ring = Ring(config.keep.last)
         else:
             budget.ring.last = config.keep.last
-        if self.watch is not None:
-            self.watch.take(config, budget.ring)
+        if self.when is not None:
+            self.when.take(config, budget.ring)
 
     def _begin(self, model: Any) -> RunningStep | None:
         rank, about, opened = self._rank(), self.about, self._opened
-        if self.watch is not None and self.watch.raises(self.step_number):
-            opened, cause = self.watch.opens(self.step_number, self.patches)
+        if self.when is not None and self.when.raises(self.step_number):
+            opened, cause = self.when.opens(self.step_number, self.patches)
             about = {**about, **cause}
         base, open_step = opened.target_for(self.config.dump_path, model)
         try:
@@ -331,8 +331,8 @@ class Session:
                 if allowance is not None:
                     self._allowance = allowance
                     run.limit(allowance)
-                if self.watch is not None:
-                    run.watch(self.watch.triggers.moments)
+                if self.when is not None:
+                    run.watch_for(self.when.triggers.moments)
                 return run
             notice(
                 f"Probe: {directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
@@ -350,10 +350,8 @@ class Session:
         allowance, self._allowance = self._allowance, None
         if allowance is not None and run is not None:
             self._budget.ended(allowance, run.directories)
-        if self.watch is not None:
-            self.watch.triggers.ended(
-                self.step_number, self._rank(), {} if run is None else run.looks, report
-            )
+        if self.when is not None:
+            self.when.triggers.ended(self.step_number, self._rank(), {} if run is None else run.looks, report)
         elif self._budget.ring is not None and run is not None:
             self._budget.ring.ended(run.directories, self.step_number)
         self._budget.settle()
@@ -375,12 +373,12 @@ class Session:
         return self.run is not None and bool(self.run.table.entries)
 
     def _level(self, number: int) -> str:
-        raised = self.watch is not None and self.watch.raises(number)
-        return self.watch.triggers.config.level if self.watch is not None and raised else self.config.level
+        raised = self.when is not None and self.when.raises(number)
+        return self.when.triggers.config.level if self.when is not None and raised else self.config.level
 
     def _takes(self, number: int) -> bool:
         """Return whether a step is to be dumped, as far as its number says."""
-        wanted = self._steps(number) or (self.watch is not None and self.watch.raises(number))
+        wanted = self._steps(number) or (self.when is not None and self.when.raises(number))
         return wanted and self.config.dump_enable is not False and self._skip_step != number
 
     def _wanted(self) -> bool:

@@ -75,9 +75,9 @@ class RunningStep(Protocol):
 
     @property
     def looks(self) -> Mapping[Path, Look]:
-        """Return what was seen, since `watch`, of the records in each of these folders."""
+        """Return what was seen, since `watch_for`, of the records in each of these folders."""
 
-    def watch(self, moments: frozenset[str]) -> None:
+    def watch_for(self, moments: frozenset[str]) -> None:
         """Look at the records when they are written. moments: the gradients of parameters that are looked at."""
 
     def limit(self, allowance: Allowance) -> None:
@@ -155,7 +155,7 @@ class DumpingStep:
         """Return what was seen, since `watch`, of the records that it has written."""
         return {each: self.writer.look or Look() for each in self.directories}
 
-    def watch(self, moments: frozenset[str]) -> None:
+    def watch_for(self, moments: frozenset[str]) -> None:
         """Look at the records when they are written. moments: the gradients of parameters that are looked at."""
         self.writer.look = Look(moments)
 

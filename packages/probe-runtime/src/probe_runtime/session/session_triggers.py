@@ -15,7 +15,7 @@ from .framework import Framework, Opened
 
 
 @define(eq=False)
-class SessionWatch:
+class SessionTriggers:
     """The triggers of one session.
 
     triggers: says which steps stay, and which are dumped because of another.
