@@ -6,7 +6,7 @@ from typing import Literal
 from attrs import frozen
 from probe_format.statistics import KEYS, TABLE
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 """The first number changes when a column changes its meaning or goes, the second when one is added."""
 
 Type = Literal["text", "integer", "double", "boolean", "texts", "integers"]
@@ -62,4 +62,10 @@ TABLES: Mapping[str, tuple[Column, ...]] = {
         report="text",
     ),
 }  # fmt: skip
-"""Table -> its columns. ``step`` and ``rank`` are in the names of the folders."""
+"""Table of dumped steps -> its columns. ``step`` and ``rank`` are in the names of the folders."""
+
+WATCHED = _columns(
+    step="integer", time="double", kind="text", module="text", tensor="text", elements="integer", norm="double",
+    nan_count="integer", inf_count="integer",
+)  # fmt: skip
+"""The columns of the table `watch`."""

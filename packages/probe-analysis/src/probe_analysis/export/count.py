@@ -9,7 +9,7 @@ from probe_analysis.calls.run import Progress, Run
 
 from .rows import Rows, rows_of
 
-_AMOUNTS = ("runs", "records", "tensors", "arguments", "left_out", "too_large")
+_AMOUNTS = ("runs", "records", "tensors", "arguments", "left_out", "too_large", "watched")
 
 
 @define(eq=False)

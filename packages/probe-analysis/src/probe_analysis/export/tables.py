@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.errors import FormatError, ProbeError
+from probe_format.watch import WatchFile
 
 from probe_analysis.calls.run import Run
 
 from .cells import json_text
-from .columns import SCHEMA_VERSION, TABLES, Type
+from .columns import SCHEMA_VERSION, TABLES, WATCHED, Column, Type
 from .count import Count
 
 GROUP = 1 << 15
@@ -25,6 +26,44 @@ def write_tables(runs: Iterable[Run], folder: Path, count: Count, group: int = G
     group: how many rows of a table are held in memory.
     Raises ProbeError, which names the extra, where pyarrow is not installed.
     """
+    pyarrow = _pyarrow()
+    for run in runs:
+        with ExitStack() as stack:
+            part = _part(run)
+            tables = {
+                table: stack.enter_context(
+                    closing(_TableWriter(pyarrow, table, columns, folder / table / part, group))
+                )
+                for table, columns in TABLES.items()
+            }
+            _write(run, tables, count)
+
+
+def write_watched(files: Iterable[WatchFile], folder: Path, count: Count, group: int = GROUP) -> None:
+    """Write the table of the numbers that task `watch` left: one row for each tensor of each step."""
+    pyarrow = _pyarrow()
+    for file in files:
+        path = folder / "watch" / f"rank={file.rank or 0}" / f"{file.path.stem}.parquet"
+        with closing(_TableWriter(pyarrow, "watch", WATCHED, path, group)) as table:
+            for row in file.rows:
+                shared = {"step": row.step, "time": row.time}
+                found = [
+                    {
+                        "kind": c.kind,
+                        "module": c.layer,
+                        "tensor": c.what,
+                        "elements": c.elements,
+                        "norm": norm,
+                        **dict(zip(("nan_count", "inf_count"), row.bad.get(i, (None, None)), strict=True)),
+                    }
+                    for i, c in enumerate(file.columns)
+                    if (norm := row.norm(i)) is not None
+                ]
+                table.add(shared, found)
+                count.amounts["watched"] += len(found)
+
+
+def _pyarrow() -> Any:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -33,16 +72,7 @@ def write_tables(runs: Iterable[Run], folder: Path, count: Count, group: int = G
             f"Parquet is written by pyarrow, which cannot be imported here ({error}). Install it with: "
             "pip install 'probe-analysis[export]'"
         ) from error
-    for run in runs:
-        with ExitStack() as stack:
-            part = _part(run)
-            tables = {
-                table: stack.enter_context(
-                    closing(_TableWriter(pyarrow, table, folder / table / part, group))
-                )
-                for table in TABLES
-            }
-            _write(run, tables, count)
+    return pyarrow
 
 
 def _write(run: Run, tables: Mapping[str, _TableWriter], count: Count) -> None:
@@ -80,9 +110,9 @@ def _part(run: Run) -> str:
 class _TableWriter:
     """Write the rows of one table into one file; `close` writes the last of them. group: how many rows to hold."""
 
-    def __init__(self, pyarrow: Any, table: str, path: Path, group: int) -> None:
+    def __init__(self, pyarrow: Any, table: str, columns: Sequence[Column], path: Path, group: int) -> None:
         types = _types(pyarrow)
-        fields = [pyarrow.field(column.name, types[column.type]) for column in TABLES[table]]
+        fields = [pyarrow.field(column.name, types[column.type]) for column in columns]
         about = {"probe_export_version": SCHEMA_VERSION, "probe_export_table": table}
         self._pyarrow, self._group = pyarrow, group
         self._schema = pyarrow.schema(fields, metadata=about)
