@@ -108,7 +108,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"calls", "compare", "frame", "whole_file"},
         {"align", "export", "nonfinite"},
         {"diff", "ranks", "trend"},
-        {"report"},
+        {"live", "report"},
         {"cli"},
         {"face"},
     ),
@@ -137,6 +137,7 @@ OPTIONAL = {
     ("probe_analysis.frame", "pandas"),  # the extra "pandas"
     ("probe_analysis.trend.picture", "matplotlib"),  # the extra "plot"
     ("probe_analysis.export.tables", "pyarrow"),  # the extra "export"
+    ("probe_analysis.live.screen", "rich"),  # the extra "watch"
     ("probe_analysis.export.events", "tensorboard"),  # the extra "tensorboard"
     ("probe_torch", "torch_npu"),
     ("probe_torch", "mindspeed"),
