@@ -75,7 +75,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"patching"},
         {"hooks"},
         {"graph"},
-        {"dropout", "saving"},
+        {"dropout", "saving", "watch"},
         {"loop", "perturb", "seed", "session"},
         {"debugger"},
         {"auto", "callbacks", "planning"},

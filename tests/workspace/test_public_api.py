@@ -139,7 +139,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "Watch", "WatchSession", "WatchedStep", "Watcher", "keep_to", "perturbed",
         "preflight", "seed_process", "set_variable",
     },
-    "probe_runtime.watch": {"Columns", "Norms", "Ring", "WatchedRow"},
+    "probe_runtime.watch": {"Columns", "Norms", "ParameterNames", "Ring", "WatchedRow"},
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {
         "TYPES", "Conversion", "ConvertOutcome", "bin_files", "convert_all",

@@ -17,6 +17,7 @@ PAIRS = {
     "planning", "planning.planned_leaf", "planning.planner", "planning.training",
     "session", "session.session", "session.step",
     "tensors", "tensors.leaf", "tensors.objects", "tensors.statistics", "tensors.tensor_view",
+    "watch", "watch.norms", "watch.updates", "watch.watcher",
 }  # fmt: skip
 
 # Modules that one of them has alone, and why the other has nothing of the kind.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from .parameters import ParameterNames
 from .ring import Ring
 from .row import Columns, Norms, WatchedRow
 
-__all__ = ["Columns", "Norms", "Ring", "WatchedRow"]
+__all__ = ["Columns", "Norms", "ParameterNames", "Ring", "WatchedRow"]
