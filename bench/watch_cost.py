@@ -1,8 +1,8 @@
 """What task `watch` costs of a step of the demo's model (GPT of 6 layers, width 512), on the CPU.
 
-The runs take turns, in one process: some steps without Probe, then of each kind of watch. Probe's own time (its hooks on the
-optimizer, start, stop and step) is taken within each step, and is given as a share of that step. Last, the steps between
-two that are watched, through the plain ones of the same round.
+The runs take turns, in one process: some steps without Probe, then of each kind of watch. Probe's own time (its hooks
+on the optimizer, start, stop and step) is taken within each step, and is given as a share of that step. Last, the steps
+between two that are watched, through the plain ones of the same round.
 """
 
 from __future__ import annotations

@@ -85,7 +85,6 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     ),
     "probe_save": (
         {"frameworks", "uncompiled"},
-        {"settings"},
         {"step_journal"},
         {"described_values"},
         {"awaited_gradients"},

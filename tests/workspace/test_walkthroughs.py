@@ -24,6 +24,8 @@ PAGES = [
     "command-line",
     "run",
     "inference",
+    "catch-the-bad-step",
+    "callbacks",
 ]
 ELSEWHERE = {"quick-start-mindspore": "tests/mindspore/test_walkthroughs.py"}
 #: Pages that explain, and have nothing to run.

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import probe_format
 import pytest
-from probe_format.cli import added, commands
-from probe_format.cli.main import main
+from probe_format.cli import commands
+from probe_format.cli.main import main, versions
 from probe_format.errors import UsageError
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -467,7 +467,7 @@ def test_a_fault_inside_a_package_is_not_taken_for_its_absence(a_package):
 
 
 def test_a_command_of_ours_that_is_not_installed_says_what_to_install(capsys, monkeypatch):
-    monkeypatch.setattr(added, "added_commands", dict)
+    monkeypatch.setattr("probe_format.cli.main.added_commands", dict)
     assert run(capsys, "diff", "a", "b") == (
         2, "", "probe diff: not installed here. Install it with: pip install probe-analysis\n"
     )  # fmt: skip
@@ -502,7 +502,7 @@ def test_the_version_is_that_of_every_package_which_is_installed(capsys, monkeyp
     assert said.keys() >= {"probe-format", *ours}
     assert all(number == version(name) for name, number in said.items())
     monkeypatch.setattr(sys, "path", [])
-    assert list(added.versions()) == []
+    assert list(versions()) == []
 
 
 def test_a_reader_that_goes_away_is_no_error():

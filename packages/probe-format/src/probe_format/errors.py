@@ -22,6 +22,19 @@ class UsageError(ProbeError):
     """Raised when a call makes no sense at this moment (start twice, L0 without a model, ...)."""
 
 
+class NonFiniteError(ProbeError):
+    """Raised into the run at the call where values begin that are not finite (`on_non_finite: raise`).
+
+    record: the name of the call's record.
+    line: the user's line that made the call, as a stack has it; empty where nobody knows it.
+    """
+
+    def __init__(self, text: str, record: str, line: str) -> None:
+        super().__init__(text)
+        self.record = record
+        self.line = line
+
+
 class FormatError(ProbeError):
     """Raised when a file is not what its place or name says it is."""
 

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Container, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -79,17 +80,10 @@ def mode_of(path: Path) -> Mode | None:
 
 
 def _steps_in(parent: Path, mode: Mode | None) -> Iterator[StepDir]:
-    for path in _directories(parent):
-        if match := STEP_DIR.fullmatch(path.name):
-            yield StepDir(int(match[1]), path, mode)
-
-
-def _directories(parent: Path) -> Iterator[Path]:
-    try:
-        entries = list(os.scandir(parent))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    yield from (Path(e.path) for e in entries if e.is_dir())
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for entry in list(os.scandir(parent)):
+            if (match := STEP_DIR.fullmatch(entry.name)) and entry.is_dir():
+                yield StepDir(int(match[1]), Path(entry.path), mode)
 
 
 def existing_dump(dump_path: Path, rank: int | None, steps: Container[int] = ()) -> tuple[Path, ...]:
@@ -98,12 +92,9 @@ def existing_dump(dump_path: Path, rank: int | None, steps: Container[int] = ())
     rank: of this process; None when not distributed.
     steps: those to be dumped; empty means any.
     """
-    found = []
-    for step in find_steps(dump_path):
-        target = rank_dir(dump_path, step.step, rank)
-        if target.parent == step.path and (not steps or step.step in steps) and holds_data(target):
-            found.append(target)
-    return tuple(found)
+    wanted = (each for each in find_steps(dump_path) if not steps or each.step in steps)
+    targets = ((rank_dir(dump_path, each.step, rank), each.path) for each in wanted)
+    return tuple(target for target, step in targets if target.parent == step and holds_data(target))
 
 
 def holds_data(path: Path) -> bool:

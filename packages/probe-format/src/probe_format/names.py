@@ -196,9 +196,7 @@ def safe_file_name(text: str) -> str:
 
 
 # msprobe 1.2 writes only the name and the count; "tensor" is only in its file names.
-_DEBUG_NAME = re.compile(
-    r"(?P<name>.+)\.(?P<count>0|[1-9][0-9]{0,17})(?:\.(?:debug|tensor))?", re.DOTALL | re.ASCII
-)
+_DEBUG_NAME = re.compile(rf"(.+)\.{_COUNT}(?:\.(?:debug|tensor))?", re.DOTALL)
 
 
 def debug_record(name: str, count: int) -> str:
@@ -219,4 +217,4 @@ def parse_debug_name(text: str) -> DebugName:
     found = _DEBUG_NAME.fullmatch(text)
     if found is None:
         raise FormatError(f"{brief(text)} is not the name of a saved value; 'loss.0.debug' would be.")
-    return DebugName(meant(found["name"]), int(found["count"]))
+    return DebugName(meant(found[1]), int(found[2]))

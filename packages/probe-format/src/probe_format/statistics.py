@@ -9,7 +9,6 @@ from attrs import frozen
 class Statistic:
     """Describe one number of a tensor object.
 
-    key: its key.
     kind: a ``number`` (a float, a whole number or a flag; as text where it is not finite), or a ``count``.
     group: ``whole``, without which and without a checksum a dump is not whole; ``broken``, which are there together
         where something is not finite; or ``asked``, which is there where it was asked for.

@@ -1,7 +1,5 @@
 """Run the command ``probe kernel``: look at kernel dumps, find a script line's kernels, convert, export, check."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -22,7 +22,6 @@ def plain_path(path: str) -> str:
 class Node:
     """Hold one forward call with the calls made inside of it.
 
-    call: the call.
     path: its module's qualified name without the parts of wrappers; for an API call, empty.
     inside: the calls made in it, in the order in which they began, wrappers left out.
     """
@@ -62,9 +61,8 @@ def _unwrapped(nodes: list[Node], wrappers: list[Call]) -> list[Node]:
     todo = list(reversed(nodes))
     while todo:
         node = todo.pop()
-        if node.is_module and (
-            not node.path or any(n.is_module and n.path == node.path for n in node.inside)
-        ):
+        same = (each for each in node.inside if each.is_module and each.path == node.path)
+        if node.is_module and (not node.path or any(same)):
             wrappers.append(node.call)
             todo.extend(reversed(node.inside))
         else:

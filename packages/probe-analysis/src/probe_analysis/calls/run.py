@@ -17,15 +17,14 @@ from probe_format.schema import Parts, others, parts_of, why_lost
 Kind = Literal["module", "api", "parameters_grad", "optimizer_grad", "debug"]
 GRADIENTS: tuple[Kind, ...] = ("parameters_grad", "optimizer_grad")
 """The kinds of what holds gradients of parameters, as they arrived and as an optimizer got them."""
+BETWEEN_RANKS = ("Distributed.", "MintDistributed.")
+"""How the names of calls begin that get something of other ranks."""
 
 
 @frozen(eq=False)
 class Call:
     """Hold one record of a run.
 
-    name: the name of the record.
-    kind: what was called or recorded.
-    backward: whether it is a backward record.
     what: the API's or the class's name, as ``linear`` or ``Linear``.
     path: the qualified name of the module; for an API call that of the module around it, empty at the top.
     count: how many records of the same key came before.
@@ -104,17 +103,14 @@ class AtCall:
 
     @property
     def line(self) -> str:
-        """Return the line of the user's code that made the call; empty where it is not known."""
         return "" if self.call is None else self.call.line
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """Return the modules around the call, innermost first."""
         return () if self.call is None else self.call.modules
 
     @property
     def where(self) -> tuple[str, ...]:
-        """Return both as lines for the terminal."""
         return *((f"  {self.line}",) if self.line else ()), *(f"  inside {module}" for module in self.modules)
 
 
@@ -152,7 +148,6 @@ class Run:
     """Give access to the calls of one rank of one step.
 
     label: ``step0/rank1``.
-    rank: the rank that the calls are read from.
     """
 
     label: str
@@ -199,15 +194,12 @@ class Run:
     @cached_property
     def was_cut(self) -> bool:
         """Return whether the process was killed, or is still running, so that the end of the step is not there."""
+        if self.rank.source == "journal" or self.rank.is_empty:
+            return True
         try:
-            report = self.rank.report
+            return self.rank.report is not None and self.rank.report.state != "complete"
         except FormatError:
-            report = None
-        return (
-            self.rank.source == "journal"
-            or self.rank.is_empty
-            or (report is not None and report.state != "complete")
-        )
+            return False
 
     @cached_property
     def open(self) -> str | None:

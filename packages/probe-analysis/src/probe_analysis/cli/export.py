@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from probe_format.cli import Command, add_dump, add_part, shown
 from probe_format.terminal import say, tell
 
-from probe_analysis.export.export import FORMS, Exported, export
-from probe_analysis.export.output import leftovers
+from probe_analysis.export.export import FORMS, Exported, export, leftovers
 
 from .options import part
 

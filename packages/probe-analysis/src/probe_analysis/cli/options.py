@@ -23,7 +23,6 @@ Options = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 def part(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return this part as keyword arguments of what reads a dump."""
     return {"step": arguments.step, "rank": arguments.rank}
 
 

@@ -48,7 +48,6 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def _group(text: str) -> list[int]:
-    """Return the ranks in ``0,2`` or ``0-3``."""
     found: list[int] = []
     try:
         for part in text.split(","):

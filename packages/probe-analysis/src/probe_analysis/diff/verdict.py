@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
@@ -11,14 +12,12 @@ from probe_format.names import with_direction
 from probe_format.schema import Side
 
 from probe_analysis.align.alignment import Alignment
-from probe_analysis.calls.run import GRADIENTS, AtCall, Call, Run
+from probe_analysis.calls.run import BETWEEN_RANKS, GRADIENTS, AtCall, Call, Run
 
 from .call_diff import CallDiff
 
 if TYPE_CHECKING:
     from .diff import RunDiff
-
-_FROM_RANKS = ("Distributed.", "MintDistributed.")
 
 State = Literal["same", "within tolerance", "different"]
 
@@ -28,7 +27,6 @@ class Verdict(AtCall):
     """Say whether two runs are the same and, where they are not, what differs first.
 
     state: whether every number is the same, or the same within the tolerance, or one is not.
-    sentence: the finding in words.
     call: the first call that makes a difference, in the first run (in the second where only that has it).
     found: how the two calls differ; None for a call that only one run has.
     place: how many calls of its rank come before the first that shows it, in the first run.
@@ -44,7 +42,7 @@ class Verdict(AtCall):
     def received(self) -> bool:
         """Return whether the finding is what came from other ranks."""
         found = self.found
-        return found is not None and found.cause == "output" and found.pair.a.name.startswith(_FROM_RANKS)
+        return found is not None and found.cause == "output" and found.pair.a.name.startswith(BETWEEN_RANKS)
 
 
 def verdict_of(found: CallDiff, state: State = "different") -> str:
@@ -105,28 +103,24 @@ def _worst(found: CallDiff, *sides: Side) -> str:
 
 def missing_call(found: Alignment, a: Run, b: Run, first: CallDiff | None, limit: float) -> Verdict | None:
     """Return the call that only one run has, where it comes before the first other difference and explains it."""
-    candidates = _places(found.only_a, a, found, is_a=True)
-    candidates += _places(found.only_b, b, found, is_a=False)
-    candidates.sort(key=lambda item: item[0])
     unreached = frozenset().union(*found.beyond(a, b))
-    candidates = [item for item in candidates if item[1].name not in unreached]
-    alone = {id(call) for _, call, _, _ in candidates}
+    candidates = [item for item in _places(found) if item[1].name not in unreached]
+    alone = {id(call) for _, call, _ in candidates}
     paired = {id(call) for pair in found.pairs for call in (pair.a, pair.b)}
     modules = (call for pair in found.pairs for call in (pair.a, pair.b) if call.kind == "module")
     matched = {(id(call.rank), call.path) for call in modules}
-    for place, call, run, is_a in candidates:
+    for place, call, is_a in candidates:
         if place > limit:
             break
-        which, other = ("first", "second") if is_a else ("second", "first")
+        run, there, which, other = (a, b, "first", "second") if is_a else (b, a, "second", "first")
         if call.backward and call.kind in ("module", "api"):
             name = with_direction(call.name, "forward")
             forward = run.by_name.get(name)
             if id(forward) in paired:
                 sentence = f"No gradient comes to {name} in the {other} run; in the {which} one it does."
-                if not any(each.backward for each in (b if is_a else a).calls):
-                    sentence += (
-                        " It has no backward records at all: no backward pass, or data_mode left them out."
-                    )
+                if not any(each.backward for each in there.calls):
+                    why = "no backward pass, or data_mode left them out"
+                    sentence += f" It has no backward records at all: {why}."
                 return Verdict("different", sentence, call, place=place)
             if forward is not None and first is not None and _takes_gradients(first):
                 return _alone(forward, run, which, alone, first, place)
@@ -166,18 +160,11 @@ def _alone(call: Call, run: Run, which: str, alone: set[int], first: CallDiff, p
     return Verdict("different", sentence, call, place=place)
 
 
-def _places(
-    calls: Sequence[Call], run: Run, alignment: Alignment, *, is_a: bool
-) -> list[tuple[float, Call, Run, bool]]:
-    """Return each call with its place in the order of the first run."""
-    if is_a:
-        return [(call.order, call, run, True) for call in calls]
-    orders = sorted((pair.b.order, pair.a.order) for pair in alignment.pairs)
-    found: list[tuple[float, Call, Run, bool]] = []
-    at = 0
-    for call in sorted(calls, key=lambda c: c.order):
-        while at < len(orders) and orders[at][0] < call.order:
-            at += 1
-        place = orders[at][1] - 0.5 if at < len(orders) else math.inf
-        found.append((place, call, run, False))
-    return found
+def _places(found: Alignment) -> list[tuple[float, Call, bool]]:
+    """Return each call that only one run has: its place in the order of the first, and whether that has it."""
+    orders = sorted((pair.b.order, pair.a.order) for pair in found.pairs)
+    places: list[tuple[float, Call, bool]] = [(call.order, call, True) for call in found.only_a]
+    for call in found.only_b:
+        at = bisect.bisect_left(orders, (call.order,))
+        places.append((orders[at][1] - 0.5 if at < len(orders) else math.inf, call, False))
+    return sorted(places, key=lambda item: item[0])

@@ -18,14 +18,14 @@ from probe_format.watch import WatchFile
 
 from probe_analysis.calls.run import Run
 
-from .count import Count
+from .rows import ExportCount
 
 #: The groups of curves; the cells of a tensor have them in small letters.
 _GROUPS = (*WHOLE, *COUNTS)
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # the first double that rounds to infinity
 
 
-def write_curves(runs: Iterable[Run], folder: Path, count: Count) -> None:
+def write_curves(runs: Iterable[Run], folder: Path, count: ExportCount) -> None:
     """Write one event file for each process, whose steps come one after the other: so they do among the runs.
 
     Raises ProbeError, which says what to install, where tensorboard cannot be imported.
@@ -36,17 +36,15 @@ def write_curves(runs: Iterable[Run], folder: Path, count: Count) -> None:
             for run in steps:
                 try:
                     for rows in count.rows(run):
-                        found = [
-                            pair for cells in rows.tensors for pair in _scalars(rows.shared["record"], cells)
-                        ]
-                        if found:
+                        record = rows.shared["record"]
+                        if found := [pair for cells in rows.tensors for pair in _scalars(record, cells)]:
                             count.amounts["too_large"] += file.add(run.rank.step or 0, found)
                     count.end(run)
                 except FormatError as error:
                     count.errors.append((run.label, str(error)))
 
 
-def write_watched_curves(files: Iterable[WatchFile], folder: Path, count: Count) -> None:
+def write_watched_curves(files: Iterable[WatchFile], folder: Path, count: ExportCount) -> None:
     """Write one event file for each watch file: ``gradients/blocks.0.up.weight``, and its non-finite elements."""
     tensorboard = _tensorboard()
     for file in files:
@@ -87,8 +85,6 @@ def _scalars(record: str, cells: Mapping[str, Any]) -> Iterator[tuple[str, float
 
 
 class _EventFile:
-    """Write one event file, a step after the other."""
-
     def __init__(self, tensorboard: tuple[Any, Any, Any], folder: Path) -> None:
         event, self._summary, record_writer = tensorboard
         self._event = event
@@ -114,6 +110,5 @@ class _EventFile:
         return too_large
 
     def close(self) -> None:
-        """Write what is held, and close the file."""
         self._file.flush()
         self._file.close()

@@ -10,6 +10,8 @@ from probe_format.statistics import WHOLE
 from probe_analysis.calls.run import AtCall, Call, Run
 from probe_analysis.compare.distance import distance
 
+#: Rank -> a tensor of it.
+Held = Mapping[int, Mapping[str, Any]]
 #: Ranks by what they hold: the largest group first, of equal ones that with the lowest rank.
 Parting = tuple[tuple[int, ...], ...]
 
@@ -25,14 +27,11 @@ def mark(tensor: Mapping[str, Any]) -> Hashable:
     return shape, tensor["dtype"], *numbers
 
 
-def parted(
-    tensors: Mapping[int, Mapping[str, Any]], tolerance: float = 0.0, key: Callable[..., Hashable] = mark
-) -> Parting:
+def parted(tensors: Held, tolerance: float = 0.0, key: Callable[..., Hashable] = mark) -> Parting:
     """Return which ranks hold the same tensor.
 
     tensors: rank -> its tensor; one without numbers is left out.
     tolerance: the relative difference up to which two are the same.
-    key: what tells them apart.
     """
     groups: list[tuple[Hashable, int, list[int]]] = []
     for rank, tensor in tensors.items():
@@ -83,11 +82,9 @@ class Disagreement(AtCall):
     step: ``step0``.
     call: the call, in the first of the ranks that makes it.
     slot: the tensor's place in its record; empty where the call itself is missing on some ranks.
-    reason: why the ranks should agree (`WHY`).
     parting: the ranks by what they hold, the largest group first; of a missing call those that make it, then the rest.
     odd: the ranks that stand against a majority; empty where there is none, as with two ranks.
     detail: what differs, in few words; empty where the call itself is missing.
-    sentence: the finding in words.
     """
 
     step: str

@@ -10,11 +10,10 @@ from probe_format.schema import Parts
 
 from probe_analysis.calls.run import Run
 
-from .collectives import PIPES, collective
 from .compact_run import CompactRun
 from .disagreement import mark
 from .expected import in_update, is_divided
-from .rows import Row, Stop
+from .rows import PIPES, Joint, Stop, collective
 
 
 @frozen
@@ -32,7 +31,6 @@ class Replicas:
     """Say which ranks should hold the same weights, and how that is known.
 
     groups: ranks that are replicas of one another, in groups of two or more.
-    why: how that was found out, as a sentence.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -116,12 +114,8 @@ def _parallel(runs: Mapping[int, Run], weights: Weights) -> str:
     for weight in next(iter(weights.values())):
         if "Parallel" in weight.cls and "DataParallel" not in weight.cls:
             return f"{weight.path} is a {weight.cls} (tensor parallelism)"
-        marks = (
-            ("_fsdp_wrapped_module", weight.path),
-            ("FullySharded", weight.cls),
-            ("_flat_param", weight.name),
-        )
-        if any(mark in text for mark, text in marks):
+        whole = f"{weight.path} {weight.cls} {weight.name}"
+        if any(mark in whole for mark in ("_fsdp_wrapped_module", "FullySharded", "_flat_param")):
             return f"{weight.path} is sharded by FSDP"
         if "experts" in weight.path.split("."):
             return f"{weight.path} is an expert (expert parallelism)"
@@ -139,7 +133,6 @@ class History:
     checked: reason -> how many tensors were compared.
     noted: what need not be a fault: kind -> the first sentence on it, and in how many steps it was seen.
     asked: the patterns of `ranks` that matched a tensor.
-    stopped: where the first rank stopped.
     """
 
     weights: bool
@@ -181,7 +174,7 @@ def same_updates(runs: Mapping[int, CompactRun], replicas: Replicas, history: Hi
     return same
 
 
-def note_inputs(label: str, rows: Sequence[Row], runs: Mapping[int, CompactRun], history: History) -> None:
+def note_inputs(label: str, rows: Sequence[Joint], runs: Mapping[int, CompactRun], history: History) -> None:
     """Note it when every replica gets the same data: data-parallel ranks should not."""
     firsts = ((next(iter(row.values())), row) for row in rows)
     tops = ((c, row) for c, row in firsts if c.kind == "module" and not c.backward and c.parent is None)

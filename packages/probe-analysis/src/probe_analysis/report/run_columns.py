@@ -11,9 +11,8 @@ from probe_format.excerpts import text
 
 from probe_analysis.calls.run import Call, Progress, Run, is_own
 
-from .facts import Facts
+from .facts import Facts, RecordColumns
 from .page import Numbering, whole
-from .record_columns import RecordColumns
 
 _KINDS = {"module": 0, "api": 1, "parameters_grad": 2, "optimizer_grad": 2, "debug": 3}
 _NO_RECORD = 4
@@ -22,7 +21,7 @@ _COLUMNS = ("name", "parent", "backward", "kind", "order", "stack", "note", "arg
 
 
 @frozen(eq=False)
-class Node:
+class TreeLine:
     """Hold a line of the tree.
 
     call: what was recorded; None for a call that was seen and left out.
@@ -34,24 +33,19 @@ class Node:
     parent: int
 
 
-def _nodes(run: Run) -> list[Node]:
+def _nodes(run: Run) -> list[TreeLine]:
     parents = run.rank.construct.with_records(run.by_name, "backward", "forward")
     places: dict[str | None, int] = {None: -1, **{name: i for i, name in enumerate(parents)}}
-    return [Node(name, run.by_name.get(name), places[parent]) for name, parent in parents.items()]
+    return [TreeLine(name, run.by_name.get(name), places[parent]) for name, parent in parents.items()]
 
 
 @frozen(eq=False)
 class RunColumns:
-    """Hold one run as the page has it.
-
-    number: its number among the runs of the page.
-    nodes: its lines in the tree.
-    places: name -> place among the nodes.
-    """
+    """Hold one run as the page has it."""
 
     run: Run
     number: int
-    nodes: list[Node]
+    nodes: list[TreeLine]
     places: dict[str, int]
     document: dict[str, Any]
 
@@ -65,9 +59,7 @@ class Writer:
     stacks: list[dict[str, Any]] = field(factory=lambda: [{"frames": [], "own": -1}])
     _stack_numbers: Numbering = field(factory=lambda: Numbering({(): 0}), repr=False)
 
-    def run(
-        self, records: RecordColumns, number: int, dump: int, progress: Progress | None = None
-    ) -> RunColumns:
+    def run(self, records: RecordColumns, number: int, dump: int, progress: Progress | None) -> RunColumns:
         """Return a run as columns.
 
         records: those that were read; the others are read now.
@@ -105,7 +97,7 @@ class Writer:
         document["begin"] = whole([*columns[-1], len(order)])
         return RunColumns(run, number, nodes, {node.name: i for i, node in enumerate(nodes)}, document)
 
-    def _stack(self, run: Run, node: Node) -> int:
+    def _stack(self, run: Run, node: TreeLine) -> int:
         frames = run.rank.stack.of(node.name) if node.call is None else node.call.stack
         found = self._stack_numbers[frames]
         if found == len(self.stacks):

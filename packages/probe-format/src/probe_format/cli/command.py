@@ -22,7 +22,6 @@ class Command:
     """Run ``probe NAME``, or a command below one (`run_one_of`).
 
     what, exits: what it does, and what its exit codes say, for the help.
-    options: adds its options to the parser.
     run: does it, and returns the exit code.
     finds: whether code 1 means a finding. Then 2 says that nothing could be read, and the code is the true one whoever
         reads the output.

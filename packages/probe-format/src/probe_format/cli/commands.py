@@ -15,8 +15,7 @@ from probe_format.write.recovery import recover_rank
 
 from .bad import story
 from .command import shown
-from .record_text import View
-from .show import heading, summary, tree
+from .show import View, heading, summary, tree
 from .watched import overview
 
 #: Lines that the tree of non-finite records has at most, unless all are asked for.
@@ -70,7 +69,6 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:
-    """Yield the first lines, and how many more there are."""
     yield from itertools.islice(lines, most)
     more = sum(1 for _ in lines)
     if more:

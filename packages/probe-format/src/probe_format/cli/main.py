@@ -1,14 +1,20 @@
-"""Run the command ``probe``: show, verify and recover dumps, without a framework."""
+"""Run the command ``probe``: show, verify and recover dumps without a framework, and what other packages add to it.
+
+A package adds a command by an entry point in the group ``probe.commands``: the command's name, and a function that
+takes the words after the name and returns the exit code.
+"""
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 
 from probe_format.layout import MODES
-from probe_format.terminal import say
+from probe_format.own_code import OWN_MODULES
+from probe_format.terminal import printable, say, tell
 
-from .added import COMMANDS, added_commands, describe, run_added, versions
 from .command import Command, add_dump, add_part, run_one_of, whole_number
 
 #: The flags of ``show``.
@@ -50,9 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    own = bool(words) and words[0] in (each.name for each in _COMMANDS)
+    own = bool(words) and words[0] in (each.name for each in _OWN)
     if words and not own and not words[0].startswith("-"):
-        added = run_added(words[0], words[1:])
+        added = _run_added(words[0], words[1:])
         if added is not None:
             return added
     parser = argparse.ArgumentParser(
@@ -63,8 +69,8 @@ def _run(words: Sequence[str]) -> int:
     )
     what = "show the version of each package and exit"
     parser.add_argument("--version", action=_Version, nargs=0, help=what)
-    there = {} if own else {name: describe(entry) for name, entry in added_commands().items()}
-    return run_one_of(_COMMANDS, parser, words, there, () if own else tuple(COMMANDS))
+    there = {} if own else {name: _describe(entry) for name, entry in added_commands().items()}
+    return run_one_of(_OWN, parser, words, there, () if own else tuple(COMMANDS))
 
 
 class _Version(argparse.Action):
@@ -105,7 +111,7 @@ def _work(arguments: argparse.Namespace) -> int:
     return RUN[arguments.command](arguments)
 
 
-_COMMANDS = (
+_OWN = (
     Command("show", "print the records as a tree by module, with shapes and norms", _view, _work),
     Command(
         "verify",
@@ -115,3 +121,64 @@ _COMMANDS = (
     ),
     Command("recover", "write the JSON files of a run that was killed, from its journal", _dump, _work),
 )
+
+
+#: Commands of Probe's other packages: what to install for them, and what they do.
+COMMANDS = {
+    "diff": ("probe-analysis", "compare two dumps: the first call that made a difference"),
+    "export": ("probe-analysis", "write a dump as Parquet, or for TensorBoard"),
+    "kernel": ("probe-kernel", "look at kernel dumps by MindSpore and Ascend, convert and check them"),
+    "nan": ("probe-analysis", "find the first value that is not finite"),
+    "plan": ("probe-runtime", "say what a dump of a model would write, before the run"),
+    "ranks": ("probe-analysis", "find ranks that should agree and do not"),
+    "report": ("probe-analysis", "make a page of a dump, or of two, to look at in a browser"),
+    "run": ("probe-runtime", "run a training script, and dump its steps"),
+    "trend": ("probe-analysis", "follow a quantity over steps, layers and ranks"),
+    "watch": ("probe-analysis", "show a run with task watch while it goes on"),
+}
+
+
+def added_commands() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group="probe.commands")}
+
+
+def versions() -> Iterator[str]:
+    """Yield the name and version of each of Probe's packages that is installed."""
+    packages = (package for package, _ in COMMANDS.values())
+    for name in dict.fromkeys((*(module.replace("_", "-") for module in OWN_MODULES), *packages)):
+        with suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"
+
+
+def _describe(entry: EntryPoint) -> str:
+    """Return a line for ``probe --help``, without loading the command: a stranger's is its package's own summary."""
+    if entry.dist is None:
+        return entry.value
+    package, what = COMMANDS.get(entry.name, ("", ""))
+    if entry.dist.name == package:
+        return f"{what} (package {package})"
+    summary = (entry.dist.metadata["Summary"] or "").rstrip(".")
+    return printable(f"{summary[:1].lower()}{summary[1:]} (package {entry.dist.name})".lstrip())
+
+
+def _run_added(name: str, words: Sequence[str]) -> int | None:
+    """Run the command ``name`` and return its exit code; return None where no package has such a command.
+
+    A command of one of Probe's packages that is not installed returns 2 and prints on stderr what to install.
+    """
+    entry = added_commands().get(name)
+    if entry is not None:
+        try:
+            run = entry.load()
+        except ModuleNotFoundError as error:  # another missing module is a fault inside the package
+            if error.name is None or error.name.partition(".")[0] != entry.module.partition(".")[0]:
+                raise
+        else:
+            code: int = run(words)
+            return code
+    dist = entry.dist if entry is not None else None
+    package = COMMANDS.get(name, (None,))[0] if dist is None else dist.name
+    if package is None:
+        return None
+    tell(f"probe {name}: not installed here. Install it with: pip install {package}")
+    return 2

@@ -56,7 +56,6 @@ def enter(
 ) -> Event:
     """Make the event of a call that begins. Keys whose argument is None are left out.
 
-    name: of the forward record.
     parent: the node in which the call is made, None at the top.
     stack: the number of an earlier `frames` event.
     arguments, keywords, parameters: values of the record.
@@ -109,7 +108,6 @@ def back(
 ) -> Event:
     """Make the event of gradients from one backward pass.
 
-    name: of the backward record.
     number: how many backward passes went through this call before.
     parent: the node of the enclosing backward pass, None at the top.
     form: of the record's ``input`` and ``output``, None where it is not known.

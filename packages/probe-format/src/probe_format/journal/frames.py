@@ -26,9 +26,11 @@ from .places import FRAME, Places
 
 MAGIC = b"PROBEJ2\n"
 MAX_FRAME = 1 << 30
+_MOST = 1 << 63
 
 Taken = Callable[[Event, int, int], None]
 Refused = Callable[[OSError], None]
+Grown = Callable[[int], int]
 
 
 @define
@@ -45,6 +47,8 @@ class JournalWriter:
     end: where the last event ends that was written here.
     ended: whether nothing more is to be written by this process, so that not even the lock is taken.
     refused: takes the error of an event that cannot be written, which is raised where there is none.
+    grown: called before the file grows beyond ``mark``: takes its size then, and returns the next mark. Raises OSError
+        when it must not grow.
     """
 
     def __init__(
@@ -72,6 +76,8 @@ class JournalWriter:
         self._pid = os.getpid()
         self.ended = False
         self.refused: Refused | None = None
+        self.grown: Grown = _unlimited
+        self.mark = _MOST
         self.end = self.size
         if not self.end:
             try:
@@ -112,6 +118,8 @@ class JournalWriter:
                     fd = fd if os.lseek(fd, 0, os.SEEK_CUR) == self.end else self._file.fd
                 except OSError:  # somebody has closed it
                     fd = self._file.fd
+                if self.end + size > self.mark:
+                    self.mark = self.grown(self.end + size)
                 done = os.write(fd, frame)
                 if done != size + FRAME.size:
                     self._complete(frame, done)
@@ -172,7 +180,6 @@ class JournalWriter:
 
     @property
     def size(self) -> int:
-        """Return the size of the file now, in bytes."""
         return os.fstat(self._file.fd).st_size
 
     @property
@@ -183,6 +190,10 @@ class JournalWriter:
     def close(self) -> None:
         """Close the file; more calls do nothing."""
         self._file.close()
+
+
+def _unlimited(size: int) -> int:
+    return _MOST
 
 
 def _framed(payload: bytes) -> bytes:

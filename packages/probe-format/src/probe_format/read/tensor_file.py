@@ -118,9 +118,9 @@ class TensorFiles:
         if found.dtype != tensor.dtype.removeprefix("torch.") or not (narrow or found.dtype in _NUMPY):
             return None  # bytes of another dtype, or one that numpy has not
         elements = np.ascontiguousarray(content.elements(path))
-        return (
-            elements.view(found.dtype) if narrow is None else widen(elements.view(f"u{found.width}"), narrow)
-        )
+        if narrow is None:
+            return elements.view(found.dtype)
+        return widen(elements.view(f"u{found.width}"), narrow)
 
     def _compare(self, path: Path, tensor: Tensor, crc: Callable[[], int]) -> Iterator[str]:
         if self.checksums and tensor.checksum and (found := f"{crc():08x}") != tensor.checksum:
@@ -133,10 +133,9 @@ class TensorFiles:
             found, said, off = getattr(true, name.lower()), tensor.statistic(name), near * (name == "Mean")
             if found is None or said is None:
                 continue
-            sure = math.isfinite(found) and math.isfinite(said) and name != "Norm"
-            if (self.own or sure) and not (
-                math.isclose(found, said, rel_tol=close, abs_tol=off) or (found != found and said != said)
-            ):
+            sure = self.own or (math.isfinite(found) and math.isfinite(said) and name != "Norm")
+            same = math.isclose(found, said, rel_tol=close, abs_tol=off) or (found != found and said != said)
+            if sure and not same:
                 yield f"its file {path.name} has the {name} {found}, its record says {said}."
 
 
@@ -154,9 +153,8 @@ def _differs(found: PtTensor, tensor: Tensor) -> str:
     if isinstance(stored, int):
         return "" if found.count == stored else f"holds {found.count} values of {brief(stored)}"
     if wanted in PT_DTYPES:
-        return (
-            "" if found.shape == tensor.shape else f"has the shape {found.shape}, not {brief(tensor.shape)}"
-        )
+        same = found.shape == tensor.shape
+        return "" if same else f"has the shape {found.shape}, not {brief(tensor.shape)}"
     width = _WIDTHS.get(wanted)  # saved as another dtype: the sizes in bytes must agree
     if width is None or found.count * found.width == math.prod(tensor.shape) * width:
         return ""

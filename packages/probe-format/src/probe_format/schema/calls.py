@@ -23,7 +23,6 @@ _MICRO_STEPS = "megatron_micro_step_number"
 class Construct:
     """Hold the tree of calls.
 
-    parents: each node's parent, in the order of the file.
     micro_steps: Megatron's, where msprobe wrote them.
     """
 
@@ -47,7 +46,6 @@ class Construct:
     def with_records(self, names: Iterable[str], *ways: Direction) -> dict[str, str | None]:
         """Return the parent of each node, and of the records that are no nodes; each can be reached from the top.
 
-        names: of the records.
         ways: gradients of parameters stand under their module's first call of the first of these directions.
         """
         found = {name: parent if parent in self.parents else None for name, parent in self.parents.items()}
@@ -151,9 +149,7 @@ def check_stack(document: Any) -> list[Problem]:
     """Return every fault in a stack.json, in the grouped layout or the flat one of msprobe 1."""
     if not isinstance(document, dict):
         return [Problem("stack.json", "is not a JSON object.")]
-    if all(_is_group(entry) for entry in document.values()):
-        return []
-    if all(_is_frames(entry) for entry in document.values()):
+    if all(map(_is_group, document.values())) or all(map(_is_frames, document.values())):
         return []
     bad = next((k for k, v in document.items() if not _is_group(v) and not _is_frames(v)), None)
     if bad is None:

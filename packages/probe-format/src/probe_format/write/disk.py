@@ -10,6 +10,10 @@ from probe_format import layout
 from probe_format.safe_files import make_folder
 
 
+class NoRoom(OSError):
+    """A limit that the user has set has no room for a write."""
+
+
 def check_writable(path: Path, need: int = 1 << 20) -> str | None:
     """Return why nothing can be dumped below ``path``, and what to do; None when it can.
 

@@ -1,7 +1,5 @@
 """Write the JSON that Ascend's own interface (aclInit, aclmdlSetDump, torch_npu) reads."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal

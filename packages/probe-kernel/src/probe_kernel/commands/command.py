@@ -1,7 +1,5 @@
 """Provide what the subcommands of ``probe kernel`` share: arguments, the chosen iterations, and the report."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,7 +25,6 @@ def add_part(parser: argparse.ArgumentParser) -> None:
 
 
 def add_out(parser: argparse.ArgumentParser, what: str, *, required: bool = True) -> None:
-    """Add the folder to write to. what: its help."""
     parser.add_argument("-o", "--out", type=Path, required=required, metavar="DIR", help=what)
 
 
@@ -56,7 +53,6 @@ def tried(read: Callable[[], T], problems: list[str]) -> T | None:
 
 
 def report(problems: Sequence[str]) -> int:
-    """Print the problems to stderr and return the exit code."""
     tell(*(f"probe kernel: {problem}" for problem in problems[:50]))
     if len(problems) > 50:
         tell(f"probe kernel: ... and {len(problems) - 50} more.")

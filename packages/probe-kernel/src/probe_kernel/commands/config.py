@@ -1,7 +1,5 @@
 """Run the subcommand config: check whether a backend can read a control file, and print what it reads."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path

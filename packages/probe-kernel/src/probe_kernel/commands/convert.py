@@ -1,7 +1,5 @@
 """Run the subcommand convert: turn bin files into files that numpy or torch reads."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path

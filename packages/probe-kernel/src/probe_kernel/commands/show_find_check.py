@@ -1,7 +1,5 @@
 """Run the subcommands that only read: show, find, check."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Run the subcommands that write files beside a dump: statistics, export."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence
@@ -53,7 +51,6 @@ def _statistics(arguments: argparse.Namespace) -> int:
 
 
 def _row(slot: TensorSlot, categories: Sequence[str]) -> Row:
-    """Compute the line of one tensor. Raises like `TensorSlot.load`."""
     kernel, array = slot.kernel, slot.load()
     # a bfloat16 has two bytes, though its file has four
     size = known.size(array.size) if (known := find_dtype(slot.dtype)) else array.nbytes

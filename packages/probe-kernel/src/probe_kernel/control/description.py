@@ -1,7 +1,5 @@
 """Describe a kernel dump: which kernels, iterations and values, each a key with its check."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any, Literal

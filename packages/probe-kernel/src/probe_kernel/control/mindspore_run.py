@@ -1,7 +1,5 @@
 """Switch a kernel dump of MindSpore while it runs, and report its result at the end."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import re
@@ -100,11 +98,9 @@ class KernelRun:
         self.call("_dump_step", 1)
 
     def first_iteration(self, number: int) -> None:
-        """Count iterations from ``number``, with manual_steps."""
         self.call("_set_init_iter", number)
 
     def call(self, name: str, *arguments: int) -> None:
-        """Call a function of mindspore._c_expression, where this version has it."""
         function = getattr(self._calls, name, None)
         if function is not None:
             self._attempt(function, f"{name} of this MindSpore failed", *arguments)
@@ -119,7 +115,6 @@ class KernelRun:
                 log_once("probe_kernel", text)
 
     def warn(self, text: str) -> None:
-        """Warn of something, and keep it for the outcome."""
         self._notes.append(text)
         notice(f"Probe: {text}")
 

@@ -1,7 +1,5 @@
 """Check single options of a dump; each check is one as the runtime's keys have (`probe_runtime.config.Check`)."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +28,6 @@ def told(problems: Callable[[Any, str], Iterator[Problem]]) -> Check:
 
 
 def number(*options: int) -> Check:
-    """Return a check for one of these numbers."""
     listed = f"Write {' or '.join(map(str, options))}."
     return told(lambda value, where: _unless(
         type(value) is int and value in options, where, f"{value!r} is not known.", listed
@@ -38,7 +35,6 @@ def number(*options: int) -> Check:
 
 
 def whole(least: int) -> Check:
-    """Return a check for a whole number from ``least`` up."""
     what = f"is not a whole number from {least} up."
     return told(lambda value, where: _unless(
         type(value) is int and value >= least, where, f"{value!r} {what}", "Write e.g. 100."

@@ -1,11 +1,9 @@
 """Check options against each other and against the backend: each row is a rule of the documents."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 
-from attrs import frozen
+from attrs import evolve, frozen
 from probe_format.errors import Problem
 
 from .backends import Backend
@@ -72,6 +70,16 @@ def check(
     values = Values(path if isinstance(path, str) else None, found["iterations"], found["kernels"])
     ruled = (problem for rule in RULES for problem in rule.problems(dump, values, backend))
     return values, [*problems, *unknown_options(dump, backend), *kinds_of_kernels(values, backend), *ruled]
+
+
+def renamed(problem: Problem, names: Mapping[str, tuple[str, str]]) -> Problem:
+    """Return a problem of an option as one of the key that it came from.
+
+    names: options whose key has another name, or another remedy: both; an empty remedy is the option's.
+    """
+    option, bracket, index = problem.where.partition("[")
+    key, remedy = names.get(option, (option, ""))
+    return evolve(problem, where=key + bracket + index, remedy=remedy or problem.remedy)
 
 
 def notes_of(dump: KernelDump, values: Values, backend: Backend) -> tuple[Problem, ...]:

@@ -1,7 +1,5 @@
 """Check everything that could prevent a dump of MindSpore, before anything is changed."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

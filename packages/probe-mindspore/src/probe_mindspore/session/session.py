@@ -29,6 +29,7 @@ from probe_save import Saver
 
 from probe_mindspore.graph.taps import graph_mode
 from probe_mindspore.hooks.modules import models_in
+from probe_mindspore.hooks.scalers import watched_scalers
 from probe_mindspore.module_kind import CELLS, ModuleKind, detect
 from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.patches import Patches
@@ -72,16 +73,16 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     if config.level == "L2":
         return _kernels(config, model)
     _preflight(config, _refused(config))
-    if config.task == "watch":
+    watches = config.task == "watch"
+    opened = partial(_watching, module_kind) if watches else partial(_opened, tool, module_kind)
+    wants_model = _WANTS_MODEL_TO_WATCH if watches else _WANTS_MODEL
+    framework = Framework(
+        "probe_mindspore", current_rank, world_size, opened, wants_model, models, watched_scalers, graph_mode
+    )
+    if watches:
         about = {"tool": tool, "framework": module_kind.framework}
-        watching = partial(_watching, module_kind)
-        framework = Framework(
-            "probe_mindspore", current_rank, watching, _WANTS_MODEL_TO_WATCH, models, graph_mode
-        )
         make = partial(MindSporeWatcher, module_kind=module_kind)
         return WatchSession(config, model, framework, make=make, about_file=about)
-    opened = partial(_opened, tool, module_kind)
-    framework = Framework("probe_mindspore", current_rank, opened, _WANTS_MODEL, models, graph_mode)
     return Session(config, model, framework)
 
 

@@ -19,6 +19,7 @@ from probe_runtime.describe.placement import Placement
 from probe_runtime.describe.run_error import RunError
 from probe_runtime.select.filters import NameFilter
 
+from .alarm import Alarm
 from .backward_records import BackwardRecords
 from .calls import Call, Calls
 from .callsite import FrameTable
@@ -59,7 +60,10 @@ class Recorder:
         self.thread = ThreadState()
         self.calls = Calls(plan, stream, coverage, names, self.thread)
         self.collectives = collectives
-        self.backward = BackwardRecords(plan, stream, leaf, self.thread, gradients, self.calls.files)
+        self.alarm = None if plan.on_non_finite == "record" else Alarm(plan.on_non_finite, self.thread)
+        self.backward = BackwardRecords(
+            plan, stream, leaf, self.thread, gradients, self.calls.files, self.alarm
+        )
         self._append = stream.append
         self._leaf = leaf
         self._names = names
@@ -211,6 +215,8 @@ class Recorder:
             self.coverage.outcome(kind if call is None else call.counted, "failed", kind)
             return None
         try:
+            if self.alarm is not None and call.given is not None:
+                self.alarm.entered(call)
             if self._leaf.waits:
                 self._leaf.flush_numbers()
         except RunError as e:
@@ -327,6 +333,8 @@ class Recorder:
                 extra=extra,
             )
         self._append(event, written)
+        if self.alarm is not None and show and not plan.structure:
+            call.given = arguments, keywords, parameters or b"{}"
 
     def _exit(self, call: Call, out: Any) -> None:
         redo = call.redo
@@ -337,6 +345,8 @@ class Recorder:
         outputs, edges = part.found, call.edges
         ended = events.redone if redo else events.exit
         self._append(ended(call.name, output=described if show else None))
+        if self.alarm is not None and call.given is not None and show:
+            self.alarm.ended(call, described)
         # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
         call.edges = None
         if edges is None:

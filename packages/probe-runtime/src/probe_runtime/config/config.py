@@ -8,10 +8,12 @@ from typing import Literal, get_args
 
 import attrs
 
+from .condition import Condition, conditions
 from .keep import Keep, kept_steps
 from .keys import IDLE_SECTIONS, Key, declared_keys, key
 from .number_ranges import Numbers
 from .step_rule import first_number, step_rule
+from .then import Then, reaction
 from .value_checks import (
     choice,
     choices,
@@ -34,6 +36,7 @@ FileFormat = Literal["npy", "bin"]
 Compiled = Literal["not_seen", "eager"]
 GraphTaps = Literal["beside", "always"]
 RecordWhen = Literal["training", "grad"]
+OnNonFinite = Literal["record", "raise", "break"]
 
 SECTIONS: tuple[str, ...] = get_args(Task)
 """The tasks. Each may have a section of its own in the file."""
@@ -182,6 +185,40 @@ class Config:
         "`{last: K}`: only the last K steps that were dumped stay; see below",
         kept_steps,
         ours=True,
+    )
+    on_non_finite: OnNonFinite = key(
+        "record",
+        "`record`, `raise` or `break`: what happens at the call where values begin that are not finite; see below",
+        choice(*get_args(OnNonFinite)),
+        ours=True,
+    )
+    max_bytes: int | None = key(
+        None,
+        "whole number above 0: bytes that the processes of the run may have in `dump_path` together; see below",
+        positive,
+        ours=True,
+    )
+    min_free_bytes: int | None = key(
+        None,
+        "whole number above 0: bytes that stay free on the file system of `dump_path`; see below",
+        positive,
+        ours=True,
+    )
+    when: tuple[Condition, ...] = key(
+        (),
+        "list of conditions: `non_finite`, `norm(parameters_grad) > 1e3`, `spike(loss) > 5`, `SIGUSR1`, `file: PATH`, "
+        "a function or `package.module:function`: the steps around one that meets any are kept; see below",
+        conditions,
+        ours=True,
+        fixed=True,
+    )
+    then: Then | None = key(
+        None,
+        "`{level: mix, task: tensor, steps: 1, times: 1}`: how the steps after such a one are dumped, and how often "
+        "that happens; see below",
+        reaction,
+        ours=True,
+        fixed=True,
     )
     moments: bool = key(
         False,

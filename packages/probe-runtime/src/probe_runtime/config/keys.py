@@ -54,32 +54,11 @@ IDLE_SECTIONS: dict[str, str] = {
 }
 """msprobe's other tasks, whose sections have no effect -> what to do instead."""
 
-NOT_WATCHED = frozenset(
-    (
-        *(
-            "level",
-            "precision",
-            "extra_info",
-            "async_dump",
-            "async_bytes",
-            "risk_level",
-            "scope",
-            "tensor_list",
-            "data_mode",
-        ),
-        *(
-            "summary_mode",
-            "views",
-            "apis",
-            "zero_count",
-            "share",
-            "compiled",
-            "graph_taps",
-            "optimizer_grad",
-            "keep",
-        ),
-    )
-)
+NOT_WATCHED = {
+    "level", "precision", "extra_info", "async_dump", "async_bytes", "risk_level", "scope", "tensor_list", "data_mode",
+    "summary_mode", "views", "apis", "zero_count", "share", "compiled", "graph_taps", "optimizer_grad", "keep",
+    "max_bytes", "min_free_bytes",
+}  # fmt: skip
 """The keys that have no effect under task `watch`, which records no calls."""
 
 _ONLY_CHECK = "it belongs to msprobe's accuracy check"

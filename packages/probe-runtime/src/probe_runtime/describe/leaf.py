@@ -12,6 +12,7 @@ from probe_format.values import ValuePath
 from probe_format.write import Coverage, Summary, Tally
 
 from .arrays import array_json
+from .equal_files import WriteFile
 from .placement import Placement
 from .run_error import RunError
 from .step_files import StepFiles
@@ -111,6 +112,10 @@ class Leaf:
         found, self._met = self._met, None
         if found is not None:
             raise found
+
+    def limit(self, limited: Callable[[WriteFile], WriteFile]) -> None:
+        """Make each file within a limit: see `StepFiles.limit`."""
+        self._files.limit(limited)
 
     def flush(self) -> None:
         """Wait until everything that was begun is on disk."""

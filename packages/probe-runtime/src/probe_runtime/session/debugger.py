@@ -135,6 +135,15 @@ class Debugger:
         """
         return self._session.save(variable, name, save_backward)
 
+    @partial(class_or_instance, idle=lambda name, value: None)
+    def observe(self, name: str, value: Any) -> None:
+        """Take a value of the run, for `when`: ``observe("loss", loss)``. Without a condition on it, it is not read.
+
+        name: of the value.
+        value: a number, or a tensor of one element; on a device the run waits for it.
+        """
+        self._session.observe(name, value)
+
     @class_or_instance
     def set_init_step(self, step: int) -> None:
         """Number the steps from ``step``. Call it before the training loop."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,12 +13,12 @@ from probe_format.excerpts import error_text
 from probe_format.layout import watch_file
 from probe_format.suggest import nearest_names
 from probe_format.watch import WatchWriter, free_place
-from probe_format.write import explain
+from probe_format.write import Look, explain
 
 from probe_runtime.collect.module_table import Table, TrackedModule
 from probe_runtime.config.config import Config
 from probe_runtime.notice import notice
-from probe_runtime.watch import Columns, WatchedRow
+from probe_runtime.watch import Allowance, Columns, WatchedRow
 
 from .session import Session
 from .token_gate import TokenGate
@@ -169,6 +169,16 @@ class WatchedStep:
     @property
     def table(self) -> Table:
         return self.watcher.table
+
+    @property
+    def looks(self) -> Mapping[Path, Look]:
+        return {}
+
+    def watch_for(self, moments: frozenset[str]) -> None:
+        """Do nothing: `when` is refused with task watch."""
+
+    def limit(self, allowance: Allowance) -> None:
+        """Do nothing: `max_bytes` has no effect with task watch, whose rows are small."""
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         self.running = True

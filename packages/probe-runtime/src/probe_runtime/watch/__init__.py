@@ -1,9 +1,24 @@
-"""Watch a run while it goes on: which of its steps stay, and the few numbers of every step."""
+"""Watch a run: how much it writes, which steps stay, which of them are bad, and the few numbers of every step."""
 
 from __future__ import annotations
 
+from .budget import Allowance, Budget
 from .parameters import ParameterNames
 from .ring import Ring
 from .row import Columns, Norms, WatchedRow
+from .step_seen import StepSeen
+from .trigger import Trigger
+from .triggers import Triggers
 
-__all__ = ["Columns", "Norms", "ParameterNames", "Ring", "WatchedRow"]
+__all__ = [
+    "Allowance",
+    "Budget",
+    "Columns",
+    "Norms",
+    "ParameterNames",
+    "Ring",
+    "StepSeen",
+    "Trigger",
+    "Triggers",
+    "WatchedRow",
+]

@@ -25,7 +25,8 @@ _watching: list[tuple[AutoSteps, TorchScene]] = []
 @contextmanager
 def watched(steps: AutoSteps, scene: TorchScene) -> Iterator[None]:
     """Tell ``steps`` of every outermost forward and every update, and ``scene`` of new optimizers, while open."""
-    places = [place(Optimizer, "__init__", _making), place(torch.amp.GradScaler, "step", _scaling)]
+    places = [place(Optimizer, "__init__", _making), place(Optimizer, "add_param_group", _adding)]
+    places.append(place(torch.amp.GradScaler, "step", _scaling))
     hidden = _Hidden(steps)
     _watching.append((steps, scene))
     with ExitStack() as stack:
@@ -76,6 +77,18 @@ def _making(original: Function) -> Function:
             steps.optimizer_made()
 
     return init
+
+
+def _adding(original: Function) -> Function:
+    @functools.wraps(original)
+    def add(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        original(optimizer, *args, **kwargs)
+        for steps, scene in tuple(_watching):
+            if scene.has(optimizer):  # else it is being made
+                scene.add(optimizer)
+                steps.optimizer_made()
+
+    return add
 
 
 def _scaling(original: Function) -> Function:

@@ -21,6 +21,7 @@ from probe_runtime.session import (
 from probe_save import Saver
 
 from probe_torch.hooks.modules import Model, models_in
+from probe_torch.hooks.scalers import watched_scalers
 from probe_torch.patching.apis import load_apis
 from probe_torch.patching.patches import Patches
 from probe_torch.ranks import current_rank, world_size
@@ -52,11 +53,14 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
         notice(f"Probe: {text}")
     if config.level == "debug":  # probe-save does it; no function is replaced and no model is needed
         return SavingSession(config, Saver.of(config, tool, FRAMEWORK), model)
+    opened = _watching if config.task == "watch" else partial(_opened, tool)
+    wants_model = _WANTS_MODEL_TO_WATCH if config.task == "watch" else _WANTS_MODEL
+    framework = Framework(
+        "probe_torch", current_rank, world_size, opened, wants_model, models_in, watched_scalers
+    )
     if config.task == "watch":
         about = {"tool": tool, "framework": "pytorch"}
-        framework = Framework("probe_torch", current_rank, _watching, _WANTS_MODEL_TO_WATCH, models_in)
         return WatchSession(config, model, framework, make=TorchWatcher, about_file=about)
-    framework = Framework("probe_torch", current_rank, partial(_opened, tool), _WANTS_MODEL, models_in)
     return Session(config, model, framework)
 
 
