@@ -32,7 +32,7 @@ from probe_kernel.files.dump_data import parse_dump_data
 from probe_kernel.files.opdebug import opdebug_json
 from probe_kernel.files.tensor_layouts import TARGETS
 from probe_kernel.graph.ir_text import parse_ir, read_ir
-from probe_kernel.read.execution_order import read_history, read_order
+from probe_kernel.read.dump import read_history, read_order
 from probe_kernel.read.file_name import is_file_name, parse_file_name
 from probe_kernel.read.listing import list_files, read_mapping
 from probe_kernel.read.overflow import read_overflow

@@ -220,7 +220,7 @@ def test_a_registered_function_is_in_the_detailed_step(framework: Framework, tmp
 
 def test_off_costs_nothing(framework: Framework, tmp_path: Path) -> None:
     with framework.debugger(dump_path=tmp_path, level="L0") as debugger:
-        assert debugger.session.watch is None
+        assert debugger.session.when is None
         debugger.observe("loss", object())
         debugger.start(framework.sequence(framework.layer()))
         assert not any(look.records for look in debugger.session.run.looks.values())

@@ -180,7 +180,7 @@ def test_what_mindspore_refuses_to_be_without(key: str, tmp_path: Path) -> None:
         ({"statistic_category": "max"}, "statistic_category", "not a list"),
         ({"saved_data": "full", "statistic_category": []}, "statistic_category", "is empty"),
         ({"enable": 1}, "enable", 'Write "enable": true'),
-        ({"trans_flag": "yes"}, "trans_flag", "True or False"),
+        ({"trans_flag": "yes"}, "trans_flag", "true or false"),
         ({"op_debug_mode": 3, "input_output": 1}, "input_output", 'Write "input_output": 0'),
         ({"op_debug_mode": 4}, "iteration", 'Write "all"'),
         ({"saved_dat": "full"}, "saved_dat", "saved_data"),

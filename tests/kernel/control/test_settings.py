@@ -156,7 +156,7 @@ BROKEN = [
     ("op_debug_mode", "gpu", {"op_debug_mode": 7}, "op_debug_mode", "0 or 1 or 2 or 3 or 4"),
     ("op_debug_mode", "gpu", {"op_debug_mode": True}, "op_debug_mode", "0 or 1"),
     ("file_format", "ge", {"file_format": "pt"}, "file_format", "npy"),
-    ("flags", "cpu", {"inputs": 1}, "inputs", "True or False"),
+    ("flags", "cpu", {"inputs": 1}, "inputs", "true or false"),
     ("both sides off", "cpu", {"inputs": False, "outputs": False}, "outputs", "True"),
     ("numbers", "ascend-o0o1", {"sample_mode": 1, "sample_num": 0}, "sample_num", "100"),
     ("numbers", "ascend-o0o1", {"op_debug_mode": 3, "overflow_number": -1}, "overflow_number", "100"),

@@ -10,8 +10,7 @@ import probe_kernel
 import pytest
 from probe_format.errors import UsageError
 from probe_format.read.verify import verify
-from probe_kernel.export.export import export
-from probe_kernel.trace.cell_scopes import cells_of
+from probe_kernel.export.export import cells_of, export
 from trees import CONV, TIME, conv, tensor
 
 LOOP = Path(__file__).parents[1] / "data" / "loop"

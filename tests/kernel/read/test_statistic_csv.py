@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 from probe_format.cli.main import main
 from probe_format.errors import ConfigError
 from probe_kernel import cli
-from probe_kernel.read.execution_order import read_order
+from probe_kernel.read.dump import read_order
 from probe_kernel.read.file_name import parse_file_name
 from probe_kernel.read.listing import read_mapping
 from probe_kernel.read.statistic_csv import read_table

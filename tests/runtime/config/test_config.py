@@ -219,7 +219,8 @@ def test_nothing_given() -> None:
         ({"dump_pth": "x"}, "dump_pth", ["Did you mean 'dump_path'?"]),
         ({"zzzzz": 1}, "zzzzz", ["not a key", "dump_path", "tensor_list"]),
         ({5: 1}, "5", ["not a key"]),
-        ({"dump_enable": False}, "dump_enable", ["start()"]),
+        ({"dump_enable": "no"}, "dump_enable", ["not a bool"]),
+        ({"dump_enable": False, "level": "debug"}, "dump_enable", ["start()"]),
         ({"statistics": 3}, "statistics", ["keys and values"]),
         (
             {"statistics": {"summary_mode": "md4"}},

@@ -1,7 +1,5 @@
 """Control kernel-level (L2) dumps and read the files that they write."""
 
-from __future__ import annotations
-
 __version__ = "0.1.0"
 
 from probe_kernel.ascend.acl import AclDump, AclModel, acl_settings

@@ -1,7 +1,5 @@
 """Switch on MindSpore's own kernel dump for a block: ``with probe_kernel.mindspore.dump(...)``."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

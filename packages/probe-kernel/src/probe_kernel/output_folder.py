@@ -1,7 +1,5 @@
 """Make the folder that a command writes to, so that no name from a dump and no link inside leads out of it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Dump the kernels of one PyTorch API call on Ascend: ``with probe_kernel.torch.dump("Tensor.add.0.forward")``."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib
@@ -15,11 +13,10 @@ from typing import Any
 from probe_format.errors import ConfigError, Problem
 from probe_format.names import ApiName
 from probe_format.suggest import did_you_mean
-from probe_runtime.notice import log, notice
+from probe_runtime.config import choice
 
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
 from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
-from probe_kernel.control.option_checks import one_of
 from probe_kernel.output_folder import unwritable
 
 Patch = Callable[[ApiName, ApiWatch], AbstractContextManager[Any]]
@@ -57,7 +54,7 @@ def dump(
     name = parse_api(api, "api")
     found = [name] if isinstance(name, Problem) else []
     folder = Path(os.path.abspath(path))
-    found += one_of("mode", mode, ("all", "input", "output"))
+    found += choice("all", "input", "output")(mode, "mode")[1]
     if (why := unwritable(folder)) is not None:
         found.append(Problem("path", why, "Give another path."))
     if isinstance(name, ApiName) and patch is None:
@@ -66,14 +63,13 @@ def dump(
         raise ConfigError(found)
     watch = ApiWatch(name, Path(), NpuDumper(find_npu()))
     watch.config = write_acl(folder, mode)
+    raised = True
     try:
         with (patch or replaced)(name, watch):
             yield watch
+        raised = False
     finally:
-        description = watch.close()
-        log("probe_kernel", description)
-    if watch.state not in ("dumped", "failed"):  # a failure was reported when it happened
-        notice(f"Probe: {description}")
+        watch.close(quiet=raised)
 
 
 @contextlib.contextmanager
@@ -99,13 +95,11 @@ def replaced(name: ApiName, watch: ApiWatch) -> Iterator[None]:
 
 
 def _owner(name: ApiName) -> tuple[Any, str]:
-    """Return the object that carries the function, and its name there; (None, "") where it is not found."""
     importlib.import_module("torch")
     for path in _OWNERS.get(name.prefix, ()):
         way, _, last = f"{path}.{name.api}".rpartition(".")
         with contextlib.suppress(ImportError, AttributeError, ValueError):
-            owner = pkgutil.resolve_name(way)
-            if callable(getattr(owner, last)):
+            if callable(getattr(owner := pkgutil.resolve_name(way), last)):
                 return owner, last
     return None, ""
 

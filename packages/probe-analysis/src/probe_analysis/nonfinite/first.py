@@ -13,8 +13,7 @@ from probe_format.jsonio import number
 from probe_format.read import Suspect, begins, none_begins, origins
 from probe_format.schema import Value
 
-from probe_analysis.calls.call import AtCall, Call
-from probe_analysis.calls.run import Run, Source, runs_of
+from probe_analysis.calls.run import AtCall, Call, Run, Source, runs_of
 from probe_analysis.frame import Framed, frame_of
 
 from .watch import Risk, Watch

@@ -1,13 +1,10 @@
 """Read dumps without ever writing: steps, ranks, records and tensors, and whether they are whole."""
 
-from __future__ import annotations
-
-from probe_format.schema.suspect import Suspect, suspect_of
+from probe_format.schema.finite import Suspect, suspect_of
 
 from .dump import Dump, Rank, Step, journal_fold, open
-from .lost import Loss, Lost
 from .nonfinite import Origin, begins, none_begins, origins, suspects
-from .record import Record, Records
+from .record import Loss, Lost, Record, Records
 from .tensor import Tensor
 from .verify import STATES, Progress, State, Verdict, verify, verify_rank
 

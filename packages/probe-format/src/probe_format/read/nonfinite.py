@@ -3,18 +3,15 @@
 The rule is in spec/statistics.md (What is not finite).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from attrs import frozen
 
 from probe_format.errors import FormatError
-from probe_format.names import ApiName, DebugName, ModuleName, ParamsGradName, is_name, parse_name
-from probe_format.schema.finite import broken, kinds_of
+from probe_format.names import ApiName, DebugName, ModuleName, ParamsGradName, parsed
+from probe_format.schema.finite import MASK, Suspect, broken, kinds_of, suspect_of
 from probe_format.schema.parts import Value, parts_of
-from probe_format.schema.suspect import MASK, Suspect, suspect_of
 
 from .dump import Rank
 
@@ -87,7 +84,6 @@ def origins(rank: Rank, found: Iterable[Suspect], kinds: frozenset[str] | None =
 def begins(name: str, given: Sequence[Value], made: Sequence[Value], outside: bool, lost: str = "") -> str:
     """Return in words that a dump stops being finite at a record.
 
-    name: of the record.
     given, made: the tensors with such values that it got, and that it returned.
     outside: as in `Origin`.
     lost: what is to be added where what it got is said to be finite (`Lost.given`).
@@ -98,10 +94,10 @@ def begins(name: str, given: Sequence[Value], made: Sequence[Value], outside: bo
             f"{name} is the first to hold values that are not finite, and gets them among its {what}: "
             f"{_words(given)}. They were made outside of what was recorded."
         )
-    parsed = parse_name(name) if is_name(name) else None
-    if isinstance(parsed, ParamsGradName | DebugName):
+    form = parsed(name)
+    if isinstance(form, ParamsGradName | DebugName):
         return f"{name} is the first to hold values that are not finite: {_words(made)}."
-    is_backward = isinstance(parsed, ApiName | ModuleName) and parsed.direction == "backward"
+    is_backward = isinstance(form, ApiName | ModuleName) and form.direction == "backward"
     took = "The gradients that it gets are" if is_backward else "Its inputs are"
     state = f"not ({_words(given)}), but of another kind" if given else f"finite{lost}"
     return f"{name} makes the first value that is not finite. {took} {state}; {_words(made)}."
@@ -110,7 +106,6 @@ def begins(name: str, given: Sequence[Value], made: Sequence[Value], outside: bo
 def none_begins(records: int, known: int, suspect: int, *, lost: bool) -> str:
     """Return in words that all of a dump is finite, or cannot be told.
 
-    records: how many were read.
     known: how many of them have numbers to tell by.
     suspect: how many of them hold such a value, meant or not.
     lost: whether something is lost that may hold one.

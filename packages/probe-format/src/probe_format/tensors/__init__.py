@@ -1,7 +1,5 @@
 """Compute a tensor's statistics and checksum, and read and write its file, also for floats that numpy lacks."""
 
-from __future__ import annotations
-
 from probe_format.checksum import crc32, crc32_hex, file_crc32, xor_hex
 
 from .addresses import array_at, memory_at

@@ -1,7 +1,5 @@
 """See memory that a framework owns as a buffer or an array, without a copy."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from typing import Any

@@ -1,7 +1,5 @@
 """Encode a numpy array as dump.json and debug.json hold it (spec/statistics.md)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 `pt_file` defines the parts of a ``.pt`` file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io
@@ -71,10 +69,7 @@ def write_parts(path: Path | str, parts: Sequence[Buffer], folder: Folder | None
 
 def byte_count(parts: Iterable[Buffer]) -> int:
     """Return how many bytes the parts of a file have in all."""
-    total = 0
-    for p in parts:
-        total += memoryview(p).nbytes
-    return total
+    return sum(memoryview(part).nbytes for part in parts)
 
 
 def npy_bytes(array: npt.NDArray[Any]) -> list[Buffer]:

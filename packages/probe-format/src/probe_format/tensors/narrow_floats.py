@@ -4,8 +4,6 @@ float32 holds each of their values exactly, NaN payloads included, so a float32 
 nothing: `widen` then `bits_of` returns the same bits (spec/layout.md).
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

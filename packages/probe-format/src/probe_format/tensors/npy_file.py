@@ -1,7 +1,5 @@
 """Read ``.npy`` files strictly: nothing is allocated before the file has the size that its header promises."""
 
-from __future__ import annotations
-
 import ast
 import math
 import os
@@ -81,9 +79,8 @@ def _whole(file: BinaryIO) -> NpyHeader:
     found = os.fstat(file.fileno()).st_size - header.offset
     if found != header.size:
         what = "is cut short" if found < header.size else "holds more than its header says"
-        raise DamagedError(
-            f"it {what}: it has {found} bytes of values, and {_amount(header.size)} belong there"
-        )
+        wanted = header.size if header.size < 1 << 64 else "far more"  # than a message could hold in digits
+        raise DamagedError(f"it {what}: it has {found} bytes of values, and {wanted} belong there")
     return header
 
 
@@ -126,19 +123,12 @@ def _dtype(descr: Any, depth: int = 0) -> np.dtype[Any]:
     for field in descr:
         if not isinstance(field, tuple) or len(field) not in (2, 3):
             raise ValueError("it has no dtype that numpy writes")
-        inner = field[2:]
-        if inner and not (
-            isinstance(inner[0], tuple) and all(type(n) is int and 0 <= n < 1 << 31 for n in inner[0])
-        ):
-            raise ValueError("it has a field of no shape")
+        for inner in field[2:]:
+            if not isinstance(inner, tuple) or not all(type(n) is int and 0 <= n < 1 << 31 for n in inner):
+                raise ValueError("it has a field of no shape")
         _dtype(field[1], depth + 1)
     whole: np.dtype[Any] = np.lib.format.descr_to_dtype(descr)
     return whole
-
-
-def _amount(size: int) -> str:
-    """Return the number as text, unless it has so many digits that a message would be unreadable."""
-    return str(size) if size < 1 << 64 else "far more"
 
 
 def read_npy(path: Path | str) -> npt.NDArray[Any]:

@@ -4,8 +4,6 @@ They are put together from a prepared header and tail, because ``torch.save`` sp
 bookkeeping than on the bytes. Files over 4 GiB get the zip64 fields that they need.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Sequence
@@ -72,21 +70,15 @@ def pt_frame(dtype: str, shape: Sequence[int], nbytes: int, crc: int) -> tuple[b
 @lru_cache(maxsize=1024)
 def _template(dtype: str, shape: tuple[int, ...], nbytes: int) -> tuple[bytes, bytes, bytes, bytes]:
     """Return everything around the data: before and after the CRC in what precedes it, and the same in what follows."""
-    head = bytearray()
-    directory = bytearray()
-    entries = 0
-    for name, content in (
-        ("data.pkl", _pickle(dtype, shape, nbytes)),
-        ("byteorder", b"little"),
-        ("version", b"3\n"),
-    ):
-        entries += 1
+    head, directory = bytearray(), bytearray()
+    pickle = _pickle(dtype, shape, nbytes)
+    for name, content in (("data.pkl", pickle), ("byteorder", b"little"), ("version", b"3\n")):
         directory += _central(name, zlib.crc32(content), len(content), len(head))
         head += _local(name, zlib.crc32(content), len(content), len(head)) + content
     at, start = len(directory) + 16, len(head)
     directory += _central("data/0", 0, nbytes, start)
     head += _local("data/0", 0, nbytes, start)
-    tail = bytes(directory) + _end(entries + 1, len(directory), len(head) + nbytes)
+    tail = bytes(directory) + _end(4, len(directory), len(head) + nbytes)
     return bytes(head[: start + 14]), bytes(head[start + 18 :]), tail[:at], tail[at + 4 :]
 
 
@@ -139,14 +131,9 @@ def _pickle(dtype: str, shape: tuple[int, ...], nbytes: int) -> bytes:
     else:
         raise FormatError(f"No .pt template for dtype {dtype!r}; one of {sorted(PT_DTYPES)} is expected.")
     module = b"ctorch.storage\n" if storage == "UntypedStorage" else b"ctorch\n"
-    return b"".join(
-        [
-            b"\x80\x02ctorch._utils\n" + rebuild + b"\n((",
-            _str("storage") + module + storage.encode() + b"\n" + _str("0") + _str("cpu") + _int(count),
-            b"tQ" + _int(0) + _ints(shape) + _ints(strides) + b"\x89ccollections\nOrderedDict\n)R" + extra,
-            b"tR.",
-        ]
-    )
+    kept = _str("storage") + module + storage.encode() + b"\n" + _str("0") + _str("cpu") + _int(count)
+    form = _int(0) + _ints(shape) + _ints(strides) + b"\x89ccollections\nOrderedDict\n)R" + extra
+    return b"\x80\x02ctorch._utils\n" + rebuild + b"\n((" + kept + b"tQ" + form + b"tR."
 
 
 def _str(text: str) -> bytes:
@@ -155,10 +142,7 @@ def _str(text: str) -> bytes:
 
 
 def _int(n: int) -> bytes:
-    if n < 1 << 31:
-        return b"J" + struct.pack("<i", n)
-    raw = n.to_bytes(9, "little")
-    return b"\x8a\x09" + raw
+    return b"J" + struct.pack("<i", n) if n < 1 << 31 else b"\x8a\x09" + n.to_bytes(9, "little")
 
 
 def _ints(values: Sequence[int]) -> bytes:

@@ -1,10 +1,14 @@
-"""Walk the opcodes of a ``.pt`` file's pickle without unpickling: nothing is imported and nothing is called.
+"""Unpickle a ``.pt`` file's pickle with nothing imported and nothing called: a stand-in takes the place of each name.
 
-The walk knows the few opcodes that a tensor needs, and ends at any other.
+`pickle.Unpickler` alone would not be safe: one opcode can make it reserve gigabytes (a memo's number, a bytearray's
+size), and others build or call what a tensor never needs. So the opcodes are screened first, in a pickle of 64 KiB at
+most, and those that pass take no more memory than the pickle has bytes, but for a small factor.
 """
 
 from __future__ import annotations
 
+import io
+import pickle
 import pickletools
 from collections.abc import Container
 from typing import Any
@@ -14,6 +18,11 @@ from attrs import frozen
 from probe_format.errors import DamagedError, FormatError
 
 _MOST_BYTES = 1 << 16
+_OPCODES = {
+    "PROTO", "GLOBAL", "REDUCE", "BINPERSID", "MARK", "TUPLE", "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "BINPUT",
+    "LONG_BINPUT", "BINGET", "LONG_BINGET", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT",
+    "BINUNICODE", "STOP",
+}  # fmt: skip
 
 
 @frozen
@@ -22,84 +31,68 @@ class Name:
 
     name: str
 
+    def __call__(self, *arguments: Any) -> Call:
+        return Call(self, arguments)
+
 
 @frozen
 class Call:
     """Stand for what a call returns."""
 
-    function: Any
-    arguments: Any
+    function: Name
+    arguments: tuple[Any, ...]
 
 
 @frozen
 class Stored:
-    """Stand for a storage.
-
-    what: what torch.save says of it: kind, member, device and number of elements.
-    """
+    """Stand for a storage. what: what torch.save says of it: kind, member, device and number of elements."""
 
     what: Any
 
 
-_MARK = object()
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, content: bytes, names: Container[str]) -> None:
+        super().__init__(io.BytesIO(content))
+        self._names = names
+
+    def find_class(self, module: str, name: str) -> Name:
+        if (full := f"{module}.{name}") not in self._names:
+            raise FormatError(f"its pickle names {full[:80]!a}, which no tensor needs")
+        return Name(full)
+
+    def persistent_load(self, what: Any) -> Stored:
+        return Stored(what)
 
 
-def walk(pickle: bytes, names: Container[str]) -> Any:
+def unpickled(content: bytes, names: Container[str]) -> Any:
     """Return what the pickle makes, with a `Name`, `Call` or `Stored` for what unpickling would import or call.
 
     names: what it may import.
     Raises DamagedError when it is not a pickle by torch.save, FormatError when it needs more than a tensor does; the
     messages have no file name.
     """
-    if len(pickle) > _MOST_BYTES:
-        raise FormatError(f"its pickle has {len(pickle)} bytes, more than that of a tensor")
+    if len(content) > _MOST_BYTES:
+        raise FormatError(f"its pickle has {len(content)} bytes, more than that of a tensor")
     try:
-        return _walk(pickle, names)
-    except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
+        end = _screened(content)
+        if end != len(content):
+            raise ValueError("it does not end where it stops")
+        return _Unpickler(content, names).load()
+    except FormatError:
+        raise
+    except Exception as error:
         raise DamagedError(f"its pickle is damaged ({str(error)[:100]})") from None
 
 
-def _walk(pickle: bytes, names: Container[str]) -> Any:
-    stack: list[Any] = []
-    memo: dict[Any, Any] = {}
-    for op, arg, at in pickletools.genops(pickle):
-        match op.name:
-            case "PROTO":
-                if arg != 2:
-                    raise ValueError(f"it is of protocol {arg}")
-            case "GLOBAL":
-                if (name := str(arg).replace(" ", ".", 1)) not in names:
-                    raise FormatError(f"its pickle names {name[:80]!a}, which no tensor needs")
-                stack.append(Name(name))
-            case "BINPUT" | "LONG_BINPUT":
-                if stack[-1] is _MARK:
-                    raise ValueError("a mark is remembered")
-                memo[arg] = stack[-1]
-            case "BINGET" | "LONG_BINGET":
-                stack.append(memo[arg])
-            case "MARK":
-                stack.append(_MARK)
-            case "TUPLE":
-                begin = len(stack) - 1 - stack[::-1].index(_MARK)
-                stack[begin:] = [tuple(stack[begin + 1 :])]
-            case "EMPTY_TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3":
-                begin = len(stack) - (0 if op.name == "EMPTY_TUPLE" else int(op.name[-1]))
-                if begin < 0 or _MARK in stack[begin:]:
-                    raise ValueError("a tuple without its items")
-                stack[begin:] = [tuple(stack[begin:])]
-            case "BINPERSID":
-                stack.append(Stored(stack.pop()))
-            case "REDUCE":
-                arguments = stack.pop()
-                stack.append(Call(stack.pop(), arguments))
-            case "NEWTRUE" | "NEWFALSE":
-                stack.append(op.name == "NEWTRUE")
-            case "BININT" | "BININT1" | "BININT2" | "LONG1" | "BINFLOAT" | "BINUNICODE":
-                stack.append(arg)
-            case "STOP":
-                if len(stack) != 1 or at != len(pickle) - 1 or stack[0] is _MARK:
-                    raise ValueError("it does not end where it stops")
-                return stack[0]
-            case _:
-                raise FormatError(f"its pickle has the opcode {op.name}, which no tensor needs")
-    raise ValueError("it does not stop")
+def _screened(content: bytes) -> int:
+    """Return where the pickle ends. Raises FormatError for an opcode that no tensor needs, ValueError for damage."""
+    end = 0
+    for op, arg, at in pickletools.genops(content):
+        if op.name not in _OPCODES:
+            raise FormatError(f"its pickle has the opcode {op.name}, which no tensor needs")
+        if op.name == "PROTO" and arg != 2:
+            raise ValueError(f"it is of protocol {arg}")
+        if op.name == "LONG_BINPUT" and int(arg or 0) >= len(content):
+            raise ValueError("it remembers more than it has")
+        end = (at or 0) + 1
+    return end

@@ -1,7 +1,5 @@
 """Find the tensors that a ``.pt`` file's pickle describes: dtype, shape, stride and the place of their elements."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -10,7 +8,7 @@ from attrs import frozen
 from probe_format.errors import DamagedError, FormatError
 
 from .pt_file import STORAGES, UNTYPED
-from .pt_pickle import Call, Name, Stored, walk
+from .pt_pickle import Call, Name, Stored, unpickled
 
 _MOST_DIMENSIONS = 64
 _INT64 = 1 << 63
@@ -31,11 +29,9 @@ _PARAMETER = "torch._utils._rebuild_parameter"
 _QUANTISED, _SPARSE = "torch._utils._rebuild_qtensor", "torch._utils._rebuild_sparse_tensor"
 _HOOKS, _LAYOUT, _SIZE = "collections.OrderedDict", "torch.serialization._get_layout", "torch.Size"
 _NAMES = {
-    *(_TENSOR, _TYPED_TENSOR, _PARAMETER, _QUANTISED, _SPARSE, _HOOKS, _LAYOUT, _SIZE, _UNTYPED),
-    *("torch.per_tensor_affine", "torch.per_channel_affine", "torch.per_channel_affine_float_qparams"),
-    *_STORAGES,
-    *_DTYPES,
-}
+    _TENSOR, _TYPED_TENSOR, _PARAMETER, _QUANTISED, _SPARSE, _HOOKS, _LAYOUT, _SIZE, _UNTYPED, *_STORAGES, *_DTYPES,
+    "torch.per_tensor_affine", "torch.per_channel_affine", "torch.per_channel_affine_float_qparams",
+}  # fmt: skip
 
 
 @frozen
@@ -77,7 +73,7 @@ def tensors_of(pickle: bytes, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
     Raises DamagedError when torch.save writes no such pickle or it does not fit the storages, FormatError when it may
     be a pickle of something other than a tensor; the messages have no file name.
     """
-    found = _value(walk(pickle, _NAMES), sizes)
+    found = _value(unpickled(pickle, _NAMES), sizes)
     unused = set(sizes) - {tensor.storage for tensor in found}
     if unused:
         raise DamagedError(f"no tensor uses its member {min(unused)}")

@@ -5,8 +5,6 @@ propagates into all four. Whenever something is not finite, five more numbers de
 the finite part is. `quick` in `stats_fast` gives the same numbers faster for ordinary arrays.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -138,13 +136,7 @@ def repeated(s: Stats, times: int) -> Stats:
 def _of_bool(a: npt.NDArray[Any], zero_count: bool) -> Stats:
     true = int(np.count_nonzero(a))
     n = a.size
-    return Stats(
-        max=true > 0,
-        min=true == n,
-        mean=true / n,
-        norm=math.sqrt(true),
-        zeros=n - true if zero_count else None,
-    )
+    return Stats(true > 0, true == n, true / n, math.sqrt(true), zeros=n - true if zero_count else None)
 
 
 def _of_int(a: npt.NDArray[Any], zero_count: bool) -> Stats:
@@ -152,13 +144,10 @@ def _of_int(a: npt.NDArray[Any], zero_count: bool) -> Stats:
     # Piece by piece: a float64 copy of the whole would cost more in fresh memory than all the arithmetic.
     pieces = (flat[i : i + _PIECE].astype(np.float64) for i in range(0, flat.size, _PIECE))
     sums = [(float(p.sum()), float(p.dot(p))) for p in pieces]
-    return Stats(
-        max=int(a.max()),
-        min=int(a.min()),
-        mean=math.fsum(total for total, _ in sums) / flat.size,
-        norm=math.sqrt(math.fsum(squares for _, squares in sums)),
-        zeros=a.size - int(np.count_nonzero(a)) if zero_count else None,
-    )
+    mean = math.fsum(total for total, _ in sums) / flat.size
+    norm = math.sqrt(math.fsum(squares for _, squares in sums))
+    zeros = a.size - int(np.count_nonzero(a)) if zero_count else None
+    return Stats(int(a.max()), int(a.min()), mean, norm, zeros=zeros)
 
 
 def _of_float(wide: npt.NDArray[np.float64], original: npt.NDArray[Any], zero_count: bool) -> Stats:
@@ -175,18 +164,9 @@ def _of_float(wide: npt.NDArray[np.float64], original: npt.NDArray[Any], zero_co
         posinf, neginf = int(np.count_nonzero(wide == np.inf)), int(np.count_nonzero(wide == -np.inf))
         if not nan and not (posinf and neginf):
             mean = math.inf if posinf else -math.inf  # the sum of the rest may have overflowed the other way
-        return Stats(
-            mx,
-            mn,
-            mean,
-            norm,
-            nan=nan,
-            posinf=posinf,
-            neginf=neginf,
-            finite_max=float(good.max()) if good.size else None,
-            finite_min=float(good.min()) if good.size else None,
-            zeros=zeros,
-        )
+        highest = float(good.max()) if good.size else None
+        lowest = float(good.min()) if good.size else None
+        return Stats(mx, mn, mean, norm, nan, posinf, neginf, highest, lowest, zeros)
 
 
 def numbers_of(wide: npt.NDArray[np.float64]) -> Numbers:
@@ -216,22 +196,11 @@ def stats_json(s: Stats) -> dict[str, Any]:
         rest = mx - mx + (mn - mn) + (mean - mean) + (norm - norm)
         if rest == 0.0 and s.all_finite:  # the common case
             return {"Max": mx, "Min": mn, "Mean": mean, "Norm": norm}
-    out: dict[str, Any] = {
-        "Max": _json(s.max),
-        "Min": _json(s.min),
-        "Mean": _json(s.mean),
-        "Norm": _json(s.norm),
-    }
+    four = {"Max": mx, "Min": mn, "Mean": mean, "Norm": norm}
+    out: dict[str, Any] = {key: finite(x) if isinstance(x, float) else x for key, x in four.items()}
     if s.zeros is not None:
         out["zero_count"] = s.zeros
     if not s.all_finite:
-        out["nan_count"] = s.nan
-        out["posinf_count"] = s.posinf
-        out["neginf_count"] = s.neginf
-        out["finite_max"] = s.finite_max
-        out["finite_min"] = s.finite_min
+        out |= {"nan_count": s.nan, "posinf_count": s.posinf, "neginf_count": s.neginf}
+        out |= {"finite_max": s.finite_max, "finite_min": s.finite_min}
     return out
-
-
-def _json(x: Number | None) -> Any:
-    return finite(x) if isinstance(x, float) else x

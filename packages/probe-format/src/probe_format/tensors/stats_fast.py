@@ -5,8 +5,6 @@ when installed, takes small arrays and the moments of large ones. An array with 
 finite goes to the reference in `stats`, so both agree on it by construction.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterator

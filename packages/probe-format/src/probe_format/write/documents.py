@@ -1,7 +1,5 @@
 """Write the files of one rank in one stream, each complete before it takes its name."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +17,7 @@ from probe_format.safe_files import Folder
 from probe_format.schema.dump import parse_object
 from probe_format.schema.tensor_objects import tensors
 
-from .summary import Summary
+from .coverage import Summary
 
 FORMAT_VERSION = "1.0"
 _NEWLINE = ord("\n")
@@ -46,7 +44,6 @@ class Documents:
     faults: list[dict[str, Any]]
 
     def pages(self) -> Pages:
-        """Return the same in lines."""
         nodes = {} if self.header.get("level") == "L1" else self.construct
         records, stack, construct = map(_lines, (self.data, self.stack, nodes))
         return Pages(self.header, records, stack, construct, self.coverage, self.faults)
@@ -74,13 +71,9 @@ def write_documents(
     started: str | None = None,
 ) -> dict[str, Any]:
     """Write one rank's files, each complete before it takes its name; return the report (spec/report.md)."""
-    folder = Folder(directory)
-    try:
-        return write_pages(
-            folder, documents.pages(), state=state, journal_bytes=journal_bytes, started=started
-        )
-    finally:
-        folder.close()
+    pages = documents.pages()
+    with Folder(directory) as folder:
+        return write_pages(folder, pages, state=state, journal_bytes=journal_bytes, started=started)
 
 
 def write_pages(

@@ -1,18 +1,14 @@
 """Look at the records of a step on their way to dump.json, for what decides whether the step is worth keeping."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attrs import define, field
 
 from probe_format import jsonio
-from probe_format.errors import FormatError
-from probe_format.journal.holes import HOLE
-from probe_format.journal.pages import Pages
-from probe_format.names import ParamsGradName, parse_name
+from probe_format.journal.pages import HOLE, Pages
+from probe_format.names import ParamsGradName, parsed
+from probe_format.schema.finite import Suspect, suspect_of
 from probe_format.schema.parts import Parts, parts_of
-from probe_format.schema.suspect import Suspect, suspect_of
 
 # Inside JSON strings the quotes are escaped, so only keys match. All five counts are there, or none.
 _NON_FINITE, _KNOWN, _LOST = b'"nan_count":', b'"Max":', b'"lost":'
@@ -28,7 +24,6 @@ class Look:
     moments: which gradients of parameters are wanted: ``parameters_grad``, ``optimizer_grad``.
     suspects: the records with a value that is not finite, in their order.
     norms: moment -> (module, parameter) -> the norm of its gradient; of several that arrived, of the last.
-    records: how many there are.
     known: in how many blocks of them there are numbers.
     lost: whether something of them is lost.
     """
@@ -72,14 +67,10 @@ class Look:
                 self._measure(name, parts)
 
     def _measure(self, name: str, parts: Parts) -> None:
-        try:
-            parsed = parse_name(name)
-        except FormatError:
-            return
-        found = self.norms.get(parsed.moment) if isinstance(parsed, ParamsGradName) else None
-        if not isinstance(parsed, ParamsGradName) or found is None:
+        of = parsed(name)
+        if not isinstance(of, ParamsGradName) or (found := self.norms.get(of.moment)) is None:
             return
         for value in parts.values:
             norm = jsonio.number(value.tensor.get("Norm"))
             if isinstance(norm, int | float):
-                found[f"{parsed.path}.{parsed.cls}", value.slot.rpartition(".")[0]] = float(norm)
+                found[f"{of.path}.{of.cls}", value.slot.rpartition(".")[0]] = float(norm)

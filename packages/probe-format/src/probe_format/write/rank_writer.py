@@ -1,7 +1,5 @@
 """Write one rank's dump: events to the journal as they happen, the JSON files when a step ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading
@@ -14,7 +12,7 @@ from attrs import evolve
 from probe_format import jsonio, layout
 from probe_format.journal import events
 from probe_format.journal.fold import Fold
-from probe_format.journal.frames import Count, JournalWriter, Refused
+from probe_format.journal.frames import Count, Grown, JournalWriter, Refused
 from probe_format.journal.reading import folded, read_journal
 from probe_format.safe_files import Folder
 
@@ -71,6 +69,7 @@ class RankWriter:
         self._covered = -1
         self._over = False
         self._refused: Refused | None = None
+        self._grown: Grown | None = None
         self._report: dict[str, Any] = {}
         if late:
             self.append = self._append_late
@@ -113,6 +112,7 @@ class RankWriter:
         path = self.directory / layout.JOURNAL
         self._journal = journal = JournalWriter(path, self._fold.take, self._lock, self._folder)
         journal.refused = self._refused
+        self.limit(self._grown)
         waited, self._waiting = self._waiting, []
         for event in waited:
             journal.append(event)
@@ -124,9 +124,25 @@ class RankWriter:
         if self._journal is not None:
             self._journal.refused = refused
 
+    def limit(self, grown: Grown | None) -> None:
+        """Ask before the journal grows; None to let it grow.
+
+        grown: takes its size, and returns the size from which to ask again. Raises OSError when it must not grow.
+        """
+        self._grown = grown
+        if self._journal is not None and grown is not None:
+            self._journal.grown, self._journal.mark = grown, self._journal.end
+
+    @property
+    def journal_bytes(self) -> int:
+        """Return how many bytes this process has written to the journal, which may be gone by now."""
+        return 0 if self._journal is None else self._journal.end
+
     def break_off(self, why: str) -> None:
         """Write no more events in this process; the last one says why."""
         self.hand_to(None)
+        if self._journal is not None:
+            self._journal.mark = self._journal.end + 2 * _ROOM
         with contextlib.suppress(OSError):
             self.append(events.fault("recording", f"it ended early: {why}"))
         self.end()

@@ -1,23 +1,19 @@
 """Write the JSON that Ascend's own interface (aclInit, aclmdlSetDump, torch_npu) reads."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import attrs
 from probe_format.errors import ConfigError, Problem
+from probe_runtime.config import choice, flag, key
 
-from probe_kernel.control.description import as_tuple, plain_path
+from probe_kernel.control.description import as_tuple, checked, plain_path
 from probe_kernel.control.iteration_ranges import parse_iterations
-from probe_kernel.control.option_checks import check_types, one_of
+from probe_kernel.control.option_checks import told
 
-ACL_STATISTICS = ("Max", "Min", "Avg", "Nan", "Negative Inf", "Positive Inf", "L2norm")
-"""What ``stats`` may name."""
-
-
-Scene = Literal["lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump"]
+_STATISTICS = choice("Max", "Min", "Avg", "Nan", "Negative Inf", "Positive Inf", "L2norm")
+_SCENES = ("lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump")
 
 
 @attrs.frozen
@@ -32,31 +28,55 @@ class AclModel:
     layers: Sequence[str] = attrs.field(default=(), converter=as_tuple)
 
 
+@told
+def _models(models: Any, where: str) -> Iterator[Problem]:
+    if not isinstance(models, tuple):
+        yield Problem(where, f"{models!r} is not a list of AclModel.", "Write e.g. [AclModel()].")
+        return
+    names = []
+    for i, model in enumerate(models):
+        if not isinstance(model, AclModel):
+            yield Problem(f"{where}[{i}]", f"{model!r} is no AclModel.", 'Write e.g. AclModel("ResNet-50").')
+            continue
+        if model.model_name is not None and model.model_name in names:
+            what = f"the model {model.model_name!r} is there twice; each name must be once."
+            yield Problem(f"{where}[{i}]", what, "Join their layers.")
+        names.append(model.model_name)
+        if not isinstance(model.layers, tuple) or not all(isinstance(n, str) and n for n in model.layers):
+            what = f"{model.layers!r} is not a list of names."
+            yield Problem(f"{where}[{i}].layers", what, 'Write e.g. ["conv1"].')
+
+
+@told
+def _statistics(given: Any, where: str) -> Iterator[Problem]:
+    if not isinstance(given, tuple) or not given:
+        yield Problem(where, f"{given!r} is not a list of statistics.", 'Write e.g. ["Max", "Min"].')
+        return
+    for i, name in enumerate(given):
+        yield from _STATISTICS(str(name), f"{where}[{i}]")[1]
+
+
 @attrs.frozen(kw_only=True)
 class AclDump:
-    """Describe a dump by Ascend's own dumper. `acl_settings` checks it.
-
-    models: entries of dump_list. An AclModel() selects everything; an empty list is for single operators (PyTorch).
-    mode: which sides to dump.
-    level: operators, kernels or both.
-    step: iterations, as in KernelDump.
-    data: tensors or statistics.
-    stats: which statistics.
-    debug: dump only operators that overflow.
-    scene: dump only operators that fail.
-    op_switch: dump single operators, as PyTorch runs them.
-    """
+    """Describe a dump by Ascend's own dumper. `acl_settings` checks it."""
 
     path: str | os.PathLike[str] | None = attrs.field(default=None, converter=plain_path)
-    models: Sequence[AclModel] = attrs.field(default=(), converter=as_tuple)
-    mode: Literal["all", "input", "output"] = "all"
-    level: Literal["op", "kernel", "all"] | None = None
-    step: Any = "all"
-    data: Literal["tensor", "stats"] | None = None
-    stats: Sequence[str] | None = attrs.field(default=None, converter=as_tuple)
-    debug: bool = False
-    scene: Scene | None = None
-    op_switch: bool = True
+    models: Sequence[AclModel] = key(
+        (), "entries of dump_list: an AclModel() selects everything; an empty list is for single operators (PyTorch)",
+        _models, converter=as_tuple,
+    )  # fmt: skip
+    mode: Literal["all", "input", "output"] = key(
+        "all", "which sides to dump", choice("all", "input", "output")
+    )
+    level: Literal["op", "kernel", "all"] | None = key(
+        None, "operators, kernels or both", choice("op", "kernel", "all")
+    )
+    step: Any = key("all", "iterations, as in KernelDump", parse_iterations)
+    data: Literal["tensor", "stats"] | None = key(None, "tensors or statistics", choice("tensor", "stats"))
+    stats: Sequence[str] | None = key(None, "which statistics", _statistics, converter=as_tuple)
+    debug: bool = key(False, "dump only operators that overflow", flag)
+    scene: str | None = key(None, "dump only operators that fail", choice(*_SCENES))
+    op_switch: bool = key(True, "dump single operators, as PyTorch runs them", flag)
 
 
 def acl_settings(dump: AclDump) -> dict[str, Any]:
@@ -64,76 +84,43 @@ def acl_settings(dump: AclDump) -> dict[str, Any]:
 
     Raises ConfigError, with every problem at once, when the description is wrong.
     """
-    if problems := list(_problems(dump)):
+    values, problems = checked(dump)
+    if problems := [*_path(dump), *problems, *_together(dump)]:
         raise ConfigError(problems)
-    full: dict[str, Any]
-    steps, _ = parse_iterations(dump.step, "step")
+    steps = values["step"]
+    full: dict[str, Any] = {
+        "dump_data": dump.data,
+        "dump_level": dump.level,
+        "dump_list": [
+            _given({"model_name": m.model_name, "layer": list(m.layers) or None}) for m in dump.models
+        ],
+        "dump_mode": dump.mode,
+        "dump_op_switch": "on" if dump.op_switch else "off",
+        "dump_path": dump.path,
+        "dump_stats": dump.stats and list(dump.stats),
+        "dump_step": None if steps.all else str(steps),
+    }
     if dump.debug or dump.scene is not None:
         full = {"dump_debug": "on" if dump.debug else None, "dump_path": dump.path, "dump_scene": dump.scene}
-    else:
-        full = {
-            "dump_data": dump.data,
-            "dump_level": dump.level,
-            "dump_list": [_entry(m) for m in dump.models],
-            "dump_mode": dump.mode,
-            "dump_op_switch": "on" if dump.op_switch else "off",
-            "dump_path": dump.path,
-            "dump_stats": dump.stats and list(dump.stats),
-            "dump_step": None if steps.all else str(steps),
-        }
-    return {"dump": {k: v for k, v in full.items() if v is not None}}
+    return {"dump": _given(full)}
 
 
-def _entry(model: AclModel) -> dict[str, Any]:
-    full = {"model_name": model.model_name, "layer": list(model.layers) or None}
-    return {k: v for k, v in full.items() if v is not None}
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}
 
 
-def _problems(dump: AclDump) -> Iterator[Problem]:
+def _path(dump: AclDump) -> Iterator[Problem]:
     if dump.path is None and dump.scene is None:
         yield Problem("path", "is not given.", 'Write e.g. path="/data/dump".')
     elif dump.path is not None and (not isinstance(dump.path, str) or not dump.path):
         yield Problem("path", f"{dump.path!r} is not a path.", 'Write e.g. path="/data/dump".')
-    yield from check_types(dump)
-    yield from parse_iterations(dump.step, "step")[1]
-    yield from _models(dump)
-    yield from _statistics(dump)
-    yield from _alone(dump)
 
 
-def _models(dump: AclDump) -> Iterator[Problem]:
-    if not isinstance(dump.models, tuple):
-        yield Problem("models", f"{dump.models!r} is not a list of AclModel.", "Write e.g. [AclModel()].")
-        return
-    names = []
-    for i, model in enumerate(dump.models):
-        if not isinstance(model, AclModel):
-            yield Problem(f"models[{i}]", f"{model!r} is no AclModel.", 'Write e.g. AclModel("ResNet-50").')
-            continue
-        if model.model_name is not None and model.model_name in names:
-            what = f"the model {model.model_name!r} is there twice; each name must be once."
-            yield Problem(f"models[{i}]", what, "Join their layers.")
-        names.append(model.model_name)
-        if not isinstance(model.layers, tuple) or not all(isinstance(n, str) and n for n in model.layers):
-            what = f"{model.layers!r} is not a list of names."
-            yield Problem(f"models[{i}].layers", what, 'Write e.g. ["conv1"].')
-
-
-def _statistics(dump: AclDump) -> Iterator[Problem]:
-    if dump.stats is None:
-        return
-    if dump.data != "stats":
+def _together(dump: AclDump) -> Iterator[Problem]:
+    """Refuse other options beside debug or scene: the interface returns an error for the pair."""
+    if dump.stats is not None and dump.data != "stats":
         what = f"is for data 'stats', and data is {dump.data or 'tensor'!r}."
         yield Problem("stats", what, 'Leave it out, or write data="stats".')
-    if not isinstance(dump.stats, tuple) or not dump.stats:
-        yield Problem("stats", f"{dump.stats!r} is not a list of statistics.", 'Write e.g. ["Max", "Min"].')
-        return
-    for i, name in enumerate(dump.stats):
-        yield from one_of(f"stats[{i}]", str(name), ACL_STATISTICS)
-
-
-def _alone(dump: AclDump) -> Iterator[Problem]:
-    """Refuse other options beside debug or scene: the interface returns an error for the pair."""
     if not dump.debug and dump.scene is None:
         return
     if dump.debug and dump.scene is not None:

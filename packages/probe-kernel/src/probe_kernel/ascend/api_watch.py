@@ -1,7 +1,5 @@
 """Wait for one call of one API and have its kernels dumped, forward or backward."""
 
-from __future__ import annotations
-
 import importlib
 import threading
 from collections import Counter
@@ -14,7 +12,7 @@ from attrs import Factory, define, field
 from probe_format.errors import FormatError, Problem
 from probe_format.names import ApiName, parse_name
 from probe_format.suggest import nearest
-from probe_runtime.notice import notice
+from probe_runtime.notice import log, notice
 
 from .npu import NpuDumper
 from .replay import Call, Kwargs, Replay, differentiable, replayed
@@ -95,13 +93,17 @@ class ApiWatch:
         finally:
             local.inside -= 1
 
-    def close(self) -> str:
-        """End the watch, and return one sentence about its result."""
+    def close(self, *, quiet: bool = False) -> str:
+        """End the watch, and report and return one sentence about its result. quiet: in the log only."""
         self.on, self.over = False, True
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
-        return self.describe()
+        report = self.describe()
+        log("probe_kernel", report)
+        if self.state not in ("dumped", "failed") and not quiet:  # a failure was reported when it happened
+            notice(f"Probe: {report}")
+        return report
 
     def describe(self) -> str:
         if self.state == "dumped":

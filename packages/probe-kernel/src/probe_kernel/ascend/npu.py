@@ -1,7 +1,5 @@
 """Switch Ascend's own dumper on and off through torch_npu, and wait for the device around each switch."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Run one API once more on copies of its inputs, so that its backward pass can run alone."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,7 +22,6 @@ class Replay:
     outputs: tuple[Any, ...]
 
     def backward(self, gradients: Sequence[Any]) -> None:
-        """Run the backward pass. gradients: of the outputs, None for an output that was not used."""
         torch = importlib.import_module("torch")
         pairs = [(o, g) for o, g in zip(self.outputs, gradients, strict=True) if g is not None]
         if pairs and self.inputs:

@@ -1,14 +1,11 @@
 """Provide what the subcommands of ``probe kernel`` share: arguments, the chosen iterations, and the report."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from attrs import frozen
-from probe_format.cli import add_rank, add_step
+from probe_format import cli
 from probe_format.errors import FormatError
 from probe_format.terminal import tell
 
@@ -18,34 +15,16 @@ from probe_kernel.read.iteration import Iteration
 T = TypeVar("T")
 
 
-@frozen
-class Command:
-    """Describe one subcommand.
-
-    name: in the command line.
-    what: its help.
-    add: adds its arguments to a parser.
-    run: runs it and returns the exit code.
-    """
-
-    name: str
-    what: str
-    add: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-
-
 def add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
 
 
 def add_part(parser: argparse.ArgumentParser) -> None:
     add_folder(parser)
-    add_rank(parser, "only this rank or device")
-    add_step(parser, "only this step or iteration")
+    cli.add_part(parser, "only this step or iteration", "only this rank or device")
 
 
 def add_out(parser: argparse.ArgumentParser, what: str, *, required: bool = True) -> None:
-    """Add the folder to write to. what: its help."""
     parser.add_argument("-o", "--out", type=Path, required=required, metavar="DIR", help=what)
 
 
@@ -74,7 +53,6 @@ def tried(read: Callable[[], T], problems: list[str]) -> T | None:
 
 
 def report(problems: Sequence[str]) -> int:
-    """Print the problems to stderr and return the exit code."""
     tell(*(f"probe kernel: {problem}" for problem in problems[:50]))
     if len(problems) > 50:
         tell(f"probe kernel: ... and {len(problems) - 50} more.")

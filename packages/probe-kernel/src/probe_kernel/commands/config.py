@@ -1,19 +1,16 @@
 """Run the subcommand config: check whether a backend can read a control file, and print what it reads."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path
 
+from probe_format.cli import Command
 from probe_format.errors import UsageError
 from probe_format.terminal import say
 
 from probe_kernel.control.backends import BACKENDS
 from probe_kernel.control.control_file import document_of, load_settings, settings_text
 from probe_kernel.control.option_rules import check
-
-from .command import Command
 
 _VARIABLE = "MINDSPORE_DUMP_CONFIG"
 

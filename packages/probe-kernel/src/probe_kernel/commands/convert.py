@@ -1,11 +1,10 @@
 """Run the subcommand convert: turn bin files into files that numpy or torch reads."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path
 
+from probe_format.cli import Command
 from probe_format.errors import FormatError
 from probe_format.suggest import did_you_mean
 from probe_format.terminal import ProgressLine, say, tell
@@ -14,7 +13,7 @@ from probe_kernel.convert.convert_file import TYPES, Conversion, bin_files
 from probe_kernel.convert.convert_many import convert_all
 from probe_kernel.files.tensor_layouts import TARGETS
 
-from .command import Command, add_out, report
+from .command import add_out, report
 
 
 def _convert_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,12 +1,11 @@
 """Run the subcommands that write files beside a dump: statistics, export."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence
 from functools import partial
 
+from probe_format.cli import Command
 from probe_format.safe_files import replace_file
 from probe_format.terminal import say
 
@@ -19,7 +18,7 @@ from probe_kernel.read.statistic_csv import STATISTIC
 from probe_kernel.read.statistic_line import Row, table_text
 from probe_kernel.read.statistics import NUMBERS, check_categories, numbers
 
-from .command import Command, add_folder, add_out, add_part, chosen, report, tried
+from .command import add_folder, add_out, add_part, chosen, report, tried
 
 
 def _statistics_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +51,6 @@ def _statistics(arguments: argparse.Namespace) -> int:
 
 
 def _row(slot: TensorSlot, categories: Sequence[str]) -> Row:
-    """Compute the line of one tensor. Raises like `TensorSlot.load`."""
     kernel, array = slot.kernel, slot.load()
     # a bfloat16 has two bytes, though its file has four
     size = known.size(array.size) if (known := find_dtype(slot.dtype)) else array.nbytes

@@ -1,7 +1,5 @@
 """List MindSpore's backends: which keys each one's control file has, and what each can do."""
 
-from __future__ import annotations
-
 from attrs import evolve, frozen
 from probe_format.errors import ConfigError, Problem
 from probe_format.suggest import did_you_mean

@@ -1,7 +1,5 @@
 """Write the control file of a kernel dump (data_dump.json) from a description, and read one back, checked."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -17,8 +15,7 @@ from probe_runtime.notice import notice
 from .backends import Backend, backend_named
 from .control_keys import REQUIRED, KeyReader
 from .description import KernelDump
-from .option_checks import Values
-from .option_rules import check, notes_of
+from .option_rules import Values, check, notes_of, renamed
 
 
 def settings(dump: KernelDump, backend: str, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -71,16 +68,13 @@ def write_settings(file: Path, text: str) -> None:
     replace_file(file, text.encode())
 
 
-#: Options of KernelDump -> the key of the file, where they differ.
+_SIDES = 'Write "input_output": 0 for both sides, 1 for inputs, 2 for outputs.'
+#: Options of KernelDump -> the key of the file, where they differ, and what to write there.
 _NAMES = {
-    "iterations": "iteration", "devices": "support_device", "inputs": "input_output", "outputs": "input_output",
-    "set_dump": "dump_mode", "synchronous": "enable",
+    "iterations": ("iteration", ""), "devices": ("support_device", ""), "inputs": ("input_output", _SIDES),
+    "outputs": ("input_output", _SIDES), "set_dump": ("dump_mode", 'Write "dump_mode": 0 or 1, or "kernels": [].'),
+    "synchronous": ("enable", 'Write "enable": true.'),
 }  # fmt: skip
-_REMEDIES = {
-    "input_output": 'Write "input_output": 0 for both sides, 1 for inputs, 2 for outputs.',
-    "dump_mode": 'Write "dump_mode": 0 or 1, or "kernels": [].',
-    "enable": 'Write "enable": true.',
-}
 
 
 @frozen
@@ -117,21 +111,18 @@ def load_settings(
     values, wrong = check(description, chosen, environ)
     blamed = {problem.where for problem in reader.problems}
     more = [p for p in map(_of_key, wrong) if p.where.partition("[")[0] not in blamed]
-    problems = [*reader.problems, *more]
-    if problems:
+    if problems := [*reader.problems, *more]:
         raise ConfigError([evolve(problem, where=f"{file}: {problem.where}") for problem in problems])
     reader.notes += (str(_of_key(note)) for note in notes_of(description, values, chosen))
     return ControlFile(file, chosen, description, tuple(reader.notes), tuple(reader.refused))
 
 
 def _of_key(problem: Problem) -> Problem:
-    """Name the key of the file instead of the option."""
-    option, bracket, index = problem.where.partition("[")
-    key = _NAMES.get(option, option)
-    remedy = _REMEDIES.get(key, problem.remedy)
+    named = renamed(problem, _NAMES)
+    key = named.where.partition("[")[0]
     if key in REQUIRED and problem.remedy.startswith("Leave it out"):
-        remedy = f'Write "{key}": {REQUIRED[key]}.'
-    return evolve(problem, where=key + bracket + index, remedy=remedy)
+        return evolve(named, remedy=f'Write "{key}": {REQUIRED[key]}.')
+    return named
 
 
 _MOST_BYTES = 1 << 20
@@ -179,7 +170,6 @@ def _loads(text: str, notes: list[str]) -> Any:
 
 
 def _without_trailing_commas(text: str) -> tuple[str, list[int]]:
-    """Return the text without trailing commas, and the lines that had them."""
     lines: list[int] = []
 
     def drop(match: re.Match[str]) -> str:

@@ -1,14 +1,13 @@
 """Translate the keys of a control file to options of a `KernelDump`."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attrs import Factory, define, fields
+from attrs import Factory, define
 from probe_format.errors import Problem
 from probe_format.excerpts import cut
 from probe_format.suggest import did_you_mean
+from probe_runtime.config import declared_keys
 
 from .backends import BACKENDS, Backend
 from .description import KernelDump
@@ -31,16 +30,9 @@ _TYPES: dict[str, tuple[type, str, str]] = {
     "input_output": (int, "not a choice", "Write 0 for both, 1 for inputs, 2 for outputs."),
     "dump_mode": (int, "not a mode", "Write 0 for all kernels, 1 for those in kernels, 2 for set_dump."),
 }
-#: Keys that MindSpore checks for backends that do not use them as well (2.10, CPU) -> whether it takes a value.
-_CHECKED: dict[str, Callable[[Any], bool]] = {
-    "stat_calc_mode": lambda value: value in ("host", "device"),
-    "device_stat_precision_mode": lambda value: value in ("high", "low"),
-    "sample_mode": lambda value: type(value) is int and value in (0, 1),
-    "sample_num": lambda value: type(value) is int and value > 0,
-    "save_kernel_args": lambda value: type(value) is bool,
-    "overflow_number": lambda value: False,  # not without op_debug_mode 3
-}
-_COPIED = {field.name for field in fields(KernelDump)} - {*_TYPES}
+_OPTIONS = declared_keys(KernelDump)
+#: Keys that MindSpore checks for backends that do not use them as well (2.10, CPU); overflow_number it refuses there.
+_CHECKED = ("stat_calc_mode", "device_stat_precision_mode", "sample_mode", "sample_num", "save_kernel_args")
 
 
 @define
@@ -86,17 +78,16 @@ class KeyReader:
             self._translate(given)
 
     def _counts(self, key: str, value: Any, known: set[str]) -> bool:
-        """Return whether a key has a usable value and an effect; if not, record why."""
         kind, what, remedy = _TYPES.get(key, (None, "", ""))
         shown = cut(repr(value), 60)
         if key not in known:
             self._unknown(key, known)
         elif not self.backend.knows(key):
-            if key not in _CHECKED or _CHECKED[key](value):
-                self.notes.append(f"{key}: has no effect: {self.backend.title} does not read it.")
-            else:
+            if key == "overflow_number" or (key in _CHECKED and _OPTIONS[key].check(value, key)[1]):
                 what = f"is {shown}. {self.backend.title} does not use it, and MindSpore refuses the file."
                 self._problem(key, what, "Remove it.")
+            else:
+                self.notes.append(f"{key}: has no effect: {self.backend.title} does not read it.")
         elif value is None:
             self._problem(key, "is null; MindSpore wants a value.", "Write one, or remove the key.")
         elif kind and (type(value) is not kind or (kind is int and value not in (0, 1, 2))):
@@ -107,26 +98,16 @@ class KeyReader:
 
     def _translate(self, given: Mapping[str, Any]) -> None:
         options = self.options
-        options |= {key: value for key, value in given.items() if key in _COPIED}
+        options |= {key: value for key, value in given.items() if key in _OPTIONS and key not in _TYPES}
         options["path"] = given.get("path") or None
         if "iteration" in given:
             options["iterations"] = "".join(given["iteration"].split())
             if options["iterations"] != given["iteration"]:
                 what = "iteration: MindSpore refuses the blanks (the documents have them)"
                 self.refused.append(f'{what}: write "{options["iterations"]}".')
-        sides = given.get("input_output", 0)
-        options |= {"inputs": sides != 2, "outputs": sides != 1}
-        mode, kernels = given.get("dump_mode"), given.get("kernels", [])
-        options["set_dump"] = mode == 2
-        if mode == 0 and kernels:
-            self.notes.append(
-                "kernels: have no effect: dump_mode 0 dumps every kernel (seen on 2.10). To dump these, write "
-                '"dump_mode": 1.'
-            )
-        elif mode == 1 and not kernels and "kernels" in given:
-            self._problem("kernels", "are empty, and dump_mode 1 dumps those alone.", 'Write "dump_mode": 0.')
-        else:
-            options["kernels"] = tuple(kernels)
+        sides, mode = given.get("input_output", 0), given.get("dump_mode")
+        options |= {"inputs": sides != 2, "outputs": sides != 1, "set_dump": mode == 2}
+        self._kernels(mode, given.get("kernels"))
         options["devices"] = given.get("support_device")
         if options["devices"] == list(range(8)):  # the default, the same as no option
             options["devices"] = None
@@ -137,12 +118,22 @@ class KeyReader:
             options["statistic_category"] = categories  # msprobe writes [] where no statistics are wanted
         if "enable" in given:
             options["synchronous"] = given["enable"]
-        elif self.backend.knows("enable") and self.backend.asynchronous:
-            self.notes.append("enable: is left out, so the dump is asynchronous.")
-            options["synchronous"] = False
         elif self.backend.knows("enable"):
-            what = f'The documents want "enable": true on {self.backend.title}.'
-            self.notes.append(f"enable: is left out. {what}")
+            why = f'. The documents want "enable": true on {self.backend.title}.'
+            if self.backend.asynchronous:
+                options["synchronous"], why = False, ", so the dump is asynchronous."
+            self.notes.append(f"enable: is left out{why}")
+
+    def _kernels(self, mode: Any, kernels: list[Any] | None) -> None:
+        if mode == 0 and kernels:
+            self.notes.append(
+                "kernels: have no effect: dump_mode 0 dumps every kernel (seen on 2.10). To dump these, write "
+                '"dump_mode": 1.'
+            )
+        elif mode == 1 and kernels == []:
+            self._problem("kernels", "are empty, and dump_mode 1 dumps those alone.", 'Write "dump_mode": 0.')
+        else:
+            self.options["kernels"] = tuple(kernels or ())
 
     def _problem(self, where: str, what: str, remedy: str) -> None:
         self.problems.append(Problem(where, what, remedy))

@@ -1,12 +1,15 @@
-"""Describe a kernel dump: which kernels, iterations and values, in one frozen object."""
-
-from __future__ import annotations
+"""Describe a kernel dump: which kernels, iterations and values, each a key with its check."""
 
 import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import attrs
+from probe_format.errors import Problem
+from probe_runtime.config import ConfigEntry, Findings, choice, declared_keys, flag, key
+
+from . import option_checks
+from .iteration_ranges import parse_iterations
 
 
 def as_tuple(value: Any) -> Any:
@@ -21,7 +24,7 @@ def _iterations(value: Any) -> Any:
 
 
 def _devices(value: Any) -> Any:
-    return (value,) if isinstance(value, int) and not isinstance(value, bool) else as_tuple(value)
+    return (value,) if type(value) is int else as_tuple(value)
 
 
 def plain_path(value: Any) -> Any:
@@ -38,35 +41,61 @@ class KernelDump:
 
     path: str | os.PathLike[str] | None = attrs.field(default=None, converter=plain_path)
     """Absolute folder of letters, digits, ``-``, ``_`` and ``/``. None: ``$MS_DIAGNOSTIC_DATA_PATH/debug_dump``."""
-    net_name: str = "Net"
-    """Folder name of the network: letters, digits, ``-`` and ``_``."""
-    iterations: str | int | range | Sequence[str | int | range] = attrs.field(
-        default="all", converter=_iterations
+    net_name: str = key(
+        "Net", "folder name of the network: letters, digits, `-` and `_`", option_checks.net_name
     )
-    """``"0|5-8|100-120"``, ``"all"``, or numbers and ranges; counted from 0."""
-    kernels: str | Sequence[str] = attrs.field(default=(), converter=as_tuple)
-    """Full names, types (``"conv"``) and ``"name-regex(...)"``; empty selects every kernel."""
-    inputs: bool = True
-    outputs: bool = True
-    devices: Sequence[int] | None = attrs.field(default=None, converter=_devices)
-    """Device numbers; None means 0 to 7, MindSpore's own default."""
-    saved_data: Literal["tensor", "statistic", "full"] | None = None
-    statistic_category: str | Sequence[str] | None = attrs.field(default=None, converter=as_tuple)
-    """Which statistics; None means max, min and l2norm."""
-    op_debug_mode: Literal[0, 1, 2, 3, 4] = 0
-    """0: kernels as chosen; 3: only kernels that overflowed; 4: only the inputs of a kernel that failed,
-    whatever ``outputs`` says."""
-    overflow_number: int | None = None
-    """With op_debug_mode 3: how many overflows, in order of time; 0 means all."""
-    file_format: Literal["npy", "bin"] | None = None
-    trans_flag: bool | None = None
-    """True: saved in the host's NCHW layout; False: in the device's own."""
-    stat_calc_mode: Literal["host", "device"] | None = None
-    device_stat_precision_mode: Literal["high", "low"] | None = None
-    sample_mode: Literal[0, 1] | None = None
-    sample_num: int | None = None
-    save_kernel_args: bool | None = None
-    set_dump: bool = False
-    """Dump what ``mindspore.set_dump(target)`` has marked."""
-    synchronous: bool | None = None
-    """``e2e_dump_settings.enable``: False dumps asynchronously, on Ascend."""
+    iterations: str | int | range | Sequence[str | int | range] = key(
+        "all", '`"0|5-8|100-120"`, `"all"`, or numbers and ranges; counted from 0', parse_iterations,
+        converter=_iterations,
+    )  # fmt: skip
+    kernels: str | Sequence[str] = key(
+        (), 'full names, types (`"conv"`) and `"name-regex(...)"`; empty selects every kernel', option_checks.kernels,
+        converter=as_tuple,
+    )  # fmt: skip
+    inputs: bool = key(True, "whether to dump inputs", flag)
+    outputs: bool = key(True, "whether to dump outputs", flag)
+    devices: Sequence[int] | None = key(
+        None, "device numbers; None means 0 to 7, MindSpore's own default", option_checks.devices, converter=_devices
+    )  # fmt: skip
+    saved_data: Literal["tensor", "statistic", "full"] | None = key(
+        None, "tensors, their statistics, or both", choice("tensor", "statistic", "full")
+    )
+    statistic_category: str | Sequence[str] | None = key(
+        None, "which statistics; None means max, min and l2norm", option_checks.statistics, converter=as_tuple
+    )
+    op_debug_mode: Literal[0, 1, 2, 3, 4] = key(
+        0, "0: kernels as chosen; 3: only kernels that overflowed; 4: only the inputs of a kernel that failed, "
+        "whatever `outputs` says", option_checks.number(0, 1, 2, 3, 4),
+    )  # fmt: skip
+    overflow_number: int | None = key(
+        None,
+        "with op_debug_mode 3: how many overflows, in order of time; 0 means all",
+        option_checks.whole(0),
+    )
+    file_format: Literal["npy", "bin"] | None = key(None, "of the files", choice("npy", "bin"))
+    trans_flag: bool | None = key(
+        None, "True: saved in the host's NCHW layout; False: in the device's own", flag
+    )
+    stat_calc_mode: Literal["host", "device"] | None = key(
+        None, "where statistics are computed", choice("host", "device")
+    )
+    device_stat_precision_mode: Literal["high", "low"] | None = key(
+        None, "of statistics on the device", choice("high", "low")
+    )
+    sample_mode: Literal[0, 1] | None = key(None, "1: samples of tensors", option_checks.number(0, 1))
+    sample_num: int | None = key(None, "elements in a sample", option_checks.whole(1))
+    save_kernel_args: bool | None = key(None, "whether to save the arguments of kernels", flag)
+    set_dump: bool = key(False, "dump what `mindspore.set_dump(target)` has marked", flag)
+    synchronous: bool | None = key(
+        None, "`e2e_dump_settings.enable`: False dumps asynchronously, on Ascend", flag
+    )
+
+
+def checked(description: Any) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the options of a description that were given, as their checks keep them, and every problem."""
+    findings = Findings(declared_keys(type(description)))
+    fields = [field for field in attrs.fields(type(description)) if field.name in findings.keys]
+    given = {f.name: getattr(description, f.name) for f in fields}
+    given = {f.name: given[f.name] for f in fields if given[f.name] is not None or f.default is not None}
+    values = {name: findings.check(ConfigEntry(name, value, name)) for name, value in given.items()}
+    return values, findings.problems

@@ -1,7 +1,5 @@
 """Parse the iterations of a kernel dump: ``"0|5-8|100-120"``, ``"all"``, or Python numbers and ranges."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -103,7 +101,6 @@ def _negative(item: object, where: str) -> Problem:
 
 
 def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Return ``spans`` in order, those that overlap or touch as one; first and last are both included."""
     runs: list[list[int]] = []
     for a, b in sorted(spans):
         if runs and a <= runs[-1][1] + 1:

@@ -1,7 +1,5 @@
 """Parse the patterns that select kernels: full names, operator types and ``name-regex(...)``."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from typing import Any, Literal
@@ -31,7 +29,6 @@ class KernelPattern:
 
     @property
     def regex(self) -> str:
-        """Return the expression between the brackets of ``name-regex(...)``."""
         return self.text.removeprefix(_PREFIX).removesuffix(")")
 
     def matches(self, name: str) -> bool:

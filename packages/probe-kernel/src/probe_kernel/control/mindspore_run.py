@@ -1,7 +1,5 @@
 """Switch a kernel dump of MindSpore while it runs, and report its result at the end."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import re
@@ -17,7 +15,7 @@ from probe_runtime.environment import environment_number
 from probe_runtime.notice import log, log_once, notice
 
 from .backends import Backend
-from .option_checks import Values
+from .option_rules import Values
 from .outcome import DumpOutcome, inspect_dump
 
 # MindSpore 2.9 and later keep the state in the first; the second is then a copy, and may be older.
@@ -100,11 +98,9 @@ class KernelRun:
         self.call("_dump_step", 1)
 
     def first_iteration(self, number: int) -> None:
-        """Count iterations from ``number``, with manual_steps."""
         self.call("_set_init_iter", number)
 
     def call(self, name: str, *arguments: int) -> None:
-        """Call a function of mindspore._c_expression, where this version has it."""
         function = getattr(self._calls, name, None)
         if function is not None:
             self._attempt(function, f"{name} of this MindSpore failed", *arguments)
@@ -119,7 +115,6 @@ class KernelRun:
                 log_once("probe_kernel", text)
 
     def warn(self, text: str) -> None:
-        """Warn of something, and keep it for the outcome."""
         self._notes.append(text)
         notice(f"Probe: {text}")
 

@@ -1,16 +1,27 @@
 """Check options against each other and against the backend: each row is a rule of the documents."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 
-from attrs import frozen
+from attrs import evolve, frozen
 from probe_format.errors import Problem
 
 from .backends import Backend
-from .description import KernelDump
-from .option_checks import Values, check_values
+from .description import KernelDump, checked
+from .iteration_ranges import Iterations
+from .kernel_patterns import KernelPattern
+from .option_checks import folder
+
+_VARIABLE = "MS_DIAGNOSTIC_DATA_PATH"
+
+
+@frozen
+class Values:
+    """Hold the options that are parsed rather than copied. path: of the dump; None where no usable one is given."""
+
+    path: str | None
+    iterations: Iterations
+    kernels: tuple[KernelPattern, ...]
 
 
 @frozen
@@ -43,9 +54,32 @@ def check(
 
     environ: where MS_DIAGNOSTIC_DATA_PATH is looked up; the process's environment when None.
     """
-    values, problems = check_values(dump, os.environ if environ is None else environ)
+    found, problems = checked(dump)
+    path, where = dump.path, "path"
+    if not path and (root := (os.environ if environ is None else environ).get(_VARIABLE)):
+        path, where = f"{root}/debug_dump", _VARIABLE
+    if path:
+        problems += folder(path, where)[1]
+    else:
+        what = f"is not given, and {_VARIABLE} is not set either."
+        problems.append(Problem("path", what, 'Write e.g. path="/data/dump".'))
+    if dump.inputs is False and dump.outputs is False:
+        problems.append(
+            Problem("outputs", "neither inputs nor outputs are wanted.", "Leave one of them True.")
+        )
+    values = Values(path if isinstance(path, str) else None, found["iterations"], found["kernels"])
     ruled = (problem for rule in RULES for problem in rule.problems(dump, values, backend))
     return values, [*problems, *unknown_options(dump, backend), *kinds_of_kernels(values, backend), *ruled]
+
+
+def renamed(problem: Problem, names: Mapping[str, tuple[str, str]]) -> Problem:
+    """Return a problem of an option as one of the key that it came from.
+
+    names: options whose key has another name, or another remedy: both; an empty remedy is the option's.
+    """
+    option, bracket, index = problem.where.partition("[")
+    key, remedy = names.get(option, (option, ""))
+    return evolve(problem, where=key + bracket + index, remedy=remedy or problem.remedy)
 
 
 def notes_of(dump: KernelDump, values: Values, backend: Backend) -> tuple[Problem, ...]:

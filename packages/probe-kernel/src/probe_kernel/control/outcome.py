@@ -1,7 +1,5 @@
 """Find out what a kernel dump has written, and which requested kernels never ran, from the file names."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Sequence
@@ -12,7 +10,7 @@ from probe_format.errors import FormatError
 from probe_format.suggest import nearest
 from probe_runtime.config import compact
 
-from probe_kernel.read.execution_order import find_graph_files, read_order
+from probe_kernel.read.dump import find_graph_files, read_order
 from probe_kernel.read.file_name import flat, without_number
 from probe_kernel.read.listing import read_mapping
 from probe_kernel.read.statistic_csv import STATISTIC, read_table
@@ -144,7 +142,6 @@ def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: Seen) -> bool:
 
 
 def _execution_order(rank: Path) -> list[str]:
-    """Return the full names of the operators of every compiled graph; empty where the backend writes no order."""
     found: dict[str, None] = {}
     for path in find_graph_files(rank / "execution_order", "ms_execution_order", ".csv").values():
         with contextlib.suppress(FormatError):  # left empty by a full disk: the names of the files remain

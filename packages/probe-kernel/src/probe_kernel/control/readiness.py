@@ -1,7 +1,5 @@
 """Check everything that could prevent a dump of MindSpore, before anything is changed."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os
@@ -18,8 +16,7 @@ from probe_kernel.output_folder import unwritable
 from .backends import Backend, backend_named
 from .description import KernelDump
 from .mindspore_run import compiled_graphs, current_rank
-from .option_checks import Values
-from .option_rules import check
+from .option_rules import Values, check
 
 
 def find_backend() -> str:

@@ -1,7 +1,5 @@
 """Convert bin files to npy, pt or raw files."""
 
-from __future__ import annotations
-
 from .convert_file import TYPES, Conversion, ConvertOutcome, bin_files, convert_file
 from .convert_many import convert_all
 

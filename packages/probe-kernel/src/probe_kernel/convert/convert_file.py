@@ -1,7 +1,5 @@
 """Convert one ``bin`` file to npy, pt or raw files, named as msaccucmp names them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Literal

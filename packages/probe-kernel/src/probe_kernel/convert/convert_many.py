@@ -1,7 +1,5 @@
 """Convert many bin files with several threads."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait

@@ -1,7 +1,5 @@
 """Write converted files: one name for one file, and a line of mapping.csv for each name that was too long."""
 
-from __future__ import annotations
-
 import os
 import threading
 import uuid
@@ -77,7 +75,6 @@ class Destination:
 
 
 def short_name(name: str) -> str:
-    """Return ``name``, or where it is too long a UUID made from it, with its suffix."""
     if len(os.fsencode(name)) <= _LONGEST:
         return name
     return uuid.uuid3(uuid.NAMESPACE_DNS, name).hex + Path(name).suffix

@@ -137,7 +137,6 @@ Index = tuple[Any, ...]
 
 
 def _places(shape: tuple[int, ...], most: int) -> Iterator[Index]:
-    """Yield the places of pieces of about the same size. most: elements in one."""
     if not math.prod(shape):
         return
     axis, rest = 0, math.prod(shape[1:])
@@ -171,9 +170,8 @@ def _extent(piece: npt.NDArray[Any]) -> int:
     """Return how many bytes of memory lie from the first element of a piece to the end of its last."""
     if not piece.size:
         return 0
-    return int(
-        piece.itemsize + sum((n - 1) * step for n, step in zip(piece.shape, piece.strides, strict=True))
-    )
+    steps = zip(piece.shape, piece.strides, strict=True)
+    return int(piece.itemsize + sum((n - 1) * step for n, step in steps))
 
 
 def _write_at(fd: int, raw: memoryview, offset: int) -> None:

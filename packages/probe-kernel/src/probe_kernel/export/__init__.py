@@ -1,7 +1,5 @@
 """Write a kernel dump as dump.json, stack.json and construct.json."""
 
-from __future__ import annotations
-
 from .export import Exported, export
 
 __all__ = ["Exported", "export"]

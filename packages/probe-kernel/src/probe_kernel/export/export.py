@@ -1,8 +1,7 @@
 """Write a kernel dump as dump.json, stack.json and construct.json, for `probe show` and `probe_format.open`."""
 
-from __future__ import annotations
-
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from attrs import define, field, frozen
 from probe_format.errors import FormatError, UsageError
 from probe_format.layout import DUMP, TENSORS, rank_dir
-from probe_format.names import Direction, tensor_file_name
+from probe_format.names import Direction, ModuleName, tensor_file_name
 from probe_format.write import FORMAT_VERSION, Coverage, Documents, write_documents
 
 from probe_kernel.graph.model import Operator
@@ -18,12 +17,12 @@ from probe_kernel.output_folder import folder_in
 from probe_kernel.read.dump import Dump, Rank
 from probe_kernel.read.iteration import Iteration
 from probe_kernel.read.kernel import Kernel, TensorSlot
-from probe_kernel.trace.cell_scopes import cells_of, stack_of
 from probe_kernel.trace.match import match
 
 from .tensor_json import head_json, tensor_json
 
 _MOST_GAPS = 1024
+_DEF = re.compile(r"\s*(?:async\s+)?def\s+(\w+)")
 
 
 @frozen
@@ -85,8 +84,6 @@ def _graphs(rank: Rank) -> dict[int | None, Known]:
 
 @define
 class _Draft:
-    """Collect the records of one rank of one step."""
-
     folder: Path
     tool: str
     root: str
@@ -115,7 +112,7 @@ class _Draft:
             self.data[name] = self._record(name, kernel, direction)
             self.construct[name] = self._parent(scope, direction)
             if operator is not None and operator.frames:
-                self.frames.setdefault(tuple(stack_of(operator)), []).append(name)
+                self.frames.setdefault(tuple(_stack_of(operator)), []).append(name)
             self.coverage.add("seen", "kernels")
             self.coverage.add("recorded", "kernels")
 
@@ -170,3 +167,35 @@ class _Draft:
         documents = Documents(header, self.data, stack, self.construct, self.coverage.json(), faults)
         write_documents(self.folder, documents, state="complete", journal_bytes=None)
         return Exported(self.folder, len(self.data), self.tensors, tuple(self.faults))
+
+
+def cells_of(full_name: str, direction: Direction, root: str = "") -> Iterator[str]:
+    """Yield the nodes of the Cells around an operator, outermost first, from its scope.
+
+    ``Default/network-WithLossCell/conv1-Conv2d/Conv2D-op0`` is in ``Cell.network.WithLossCell.forward.0`` and
+    ``Cell.network.conv1.Conv2d.forward.0``. The scope does not contain the call's number, so it is always 0.
+
+    root: the Cell that is left out with those around it; empty to keep all.
+    """
+    path: list[str] = []
+    for scope in full_name.split("/")[:-1]:
+        name, dash, cls = scope.rpartition("-")
+        if not dash or not name or not cls.isidentifier():
+            continue
+        path.append(name)
+        whole = ".".join(path)
+        if root and not whole.startswith(f"{root}."):
+            continue
+        yield str(ModuleName("Cell", whole.removeprefix(f"{root}.") if root else whole, cls, direction, 0))
+
+
+def _stack_of(operator: Operator) -> Iterator[str]:
+    """Return the lines as in stack.json, innermost first."""
+    function = "<module>"
+    out = []
+    for frame in operator.frames:
+        if found := _DEF.match(frame.text):
+            function = found[1]
+        elif not frame.text.lstrip().startswith("@"):
+            out.append(f"File {frame.file}, line {frame.line}, in {function}, \n {frame.text.strip()}")
+    return reversed(out)

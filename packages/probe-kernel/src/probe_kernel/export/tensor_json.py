@@ -1,7 +1,5 @@
 """Encode one tensor of a kernel as an object of dump.json, and save its values as a file."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path
@@ -41,7 +39,6 @@ def tensor_json(slot: TensorSlot, framework: str, file: Path | None) -> dict[str
 
 
 def head_json(dtype: str, shape: tuple[int, ...], framework: str) -> dict[str, Any]:
-    """Return type, dtype and shape, as that framework's dumps have them."""
     if framework == "pytorch":
         known = find_dtype(dtype)
         plain = dtype if known is None else known.name

@@ -1,7 +1,5 @@
 """Read Ascend's ``bin`` files: the header's length (8 bytes), the header, then the bytes of every tensor in order."""
 
-from __future__ import annotations
-
 import math
 import mmap
 import os
@@ -88,10 +86,8 @@ class Section:
             raise FormatError(f"{self.path}: {self} is of dtype {self.tensor.dtype}, which is not a number.")
         count = math.prod(self.tensor.shape)
         if dtype.size(count) != self.size:
-            shape = list(self.tensor.shape)
-            raise DamagedError(
-                f"{self.path}: {self} has {self.size} bytes, and {dtype.name} {shape} has {dtype.size(count)}."
-            )
+            wanted = f"{dtype.name} {list(self.tensor.shape)} has {dtype.size(count)}"
+            raise DamagedError(f"{self.path}: {self} has {self.size} bytes, and {wanted}.")
         return decode(self.raw(), dtype, self.tensor.shape, f"{self.path}: {self}")
 
     def __str__(self) -> str:
@@ -121,9 +117,8 @@ def open_bin(path: Path) -> BinFile:
         total = os.fstat(file.fileno()).st_size
         head = file.read(12)
         if len(head) < 8:
-            raise DamagedError(
-                f"{path} is not a dump file: it has {total} bytes, and the length of a header has 8."
-            )
+            what = f"it has {total} bytes, and the length of a header has 8"
+            raise DamagedError(f"{path} is not a dump file: {what}.")
         (length,) = struct.unpack_from("<Q", head)
         if len(head) == 12 and struct.unpack_from("<I", head, 8) == (_NANO,):
             raise FormatError(f"{path} is a dump of the Nano devices, which is not read here.")
@@ -156,7 +151,6 @@ def _unaccounted(path: Path, sections: tuple[Section, ...], start: int, total: i
 
 
 def _first_version(path: Path, total: int, length: int) -> BinFile:
-    """Read a file that is one message, with the tensors in it."""
     why = f"{path} has no readable header: it would have {length} bytes, and {total - 8} follow"
     if total > 1 << 31:  # protobuf's own limit
         raise DamagedError(f"{why}.")
@@ -179,9 +173,7 @@ def _sections(path: Path, parts: Parts, at: int, total: int) -> Iterator[Section
                 yield Section(path, io, slot, 0, len(part.inline), tensor, part.inline)
                 continue
             if part.size > total - at:
-                raise DamagedError(
-                    f"{path} is cut short: {io}.{slot} has {part.size} bytes from byte {at} on, and the file has "
-                    f"{total}."
-                )
+                what = f"{io}.{slot} has {part.size} bytes from byte {at} on, and the file has {total}"
+                raise DamagedError(f"{path} is cut short: {what}.")
             yield Section(path, io, slot, at, part.size, tensor)
             at += part.size

@@ -1,7 +1,5 @@
 """Find dtypes by the names that dumps give them, and decode their bytes to numpy arrays."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
@@ -37,7 +35,6 @@ class Dtype:
         return not self.numeric and self.bits < 8
 
     def size(self, count: int) -> int:
-        """Return the size of ``count`` elements in bytes."""
         return (count * self.bits + 7) // 8
 
 
@@ -75,7 +72,6 @@ def find_dtype(name: str) -> Dtype | None:
 
 
 def dtype_of(name: str) -> Dtype:
-    """Return the dtype that a dump calls ``name``. Raises FormatError when it is unknown."""
     if (found := find_dtype(name)) is not None:
         return found
     near = did_you_mean(name.lower().removeprefix("dt_"), _BY_NAME)
@@ -113,9 +109,8 @@ def decode(raw: Array, dtype: Dtype, shape: tuple[int, ...] | None = None, what:
     try:
         return values[: math.prod(shape)].reshape(shape)
     except ValueError as error:  # too many dimensions, or empty with others beyond all memory
-        raise DamagedError(
-            f"{what} says it has {len(shape)} dimensions, {list(shape)[:8]}: {error}."
-        ) from None
+        shown = f"{len(shape)} dimensions, {list(shape)[:8]}"
+        raise DamagedError(f"{what} says it has {shown}: {error}.") from None
 
 
 def _int4(codes: Array) -> Array:

@@ -1,7 +1,5 @@
 """Parse the header of an Ascend ``bin`` file, toolkit.dumpdata.DumpData (spec/kernel-files.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

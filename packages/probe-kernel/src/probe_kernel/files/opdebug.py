@@ -4,8 +4,6 @@ The old form is 2048 bytes of little-endian 64-bit numbers. The new form begins 
 unit. The positions are in spec/kernel-files.md.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -69,7 +67,7 @@ def _new_json(raw: Raw) -> dict[str, Any]:
     if unit >= len(_NEW_UNITS):
         raise FormatError(f"an overflow record names the unit {unit}, which is unknown")
     name, fields = _NEW_UNITS[unit]
-    several = name in ("AIC", "AIV") and version == 1
+    several = fields is _CORE and version == 1
     count = len(fields) + (_STATUSES - 1 if several else 0)
     body = raw[_NEW_HEAD : _NEW_HEAD + 8 * count]
     if body.size < 8 * count:

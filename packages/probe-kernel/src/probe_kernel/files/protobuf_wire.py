@@ -4,8 +4,6 @@ Covers only what a dump's header needs, and checks each length against the bytes
 Source: https://protobuf.dev/programming-guides/encoding/
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from probe_format.errors import DamagedError
@@ -61,7 +59,6 @@ def signed(value: int) -> int:
 
 
 def text(value: Value) -> str:
-    """Return the text of a string field. Raises DamagedError when it is a number."""
     if isinstance(value, int):
         raise DamagedError(f"a text was expected, and the number {value} is there")
     return bytes(value).decode("utf-8", "replace")

@@ -5,8 +5,6 @@ to a multiple of c0 (16 elements of 2 bytes, 32 of 1 byte). The original shape s
 written in any order of axes (NCHW, NHWC, HWCN); the first that fits the device's shape is taken.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import islice
 from typing import Any
@@ -65,7 +63,6 @@ class Ordered:
 
     @property
     def joined(self) -> Shape:
-        """Return the size of each axis with its padding."""
         sizes = iter(self.view.shape)
         return tuple(math.prod(islice(sizes, n)) for n in self.parts)
 

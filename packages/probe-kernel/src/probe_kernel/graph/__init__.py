@@ -1,7 +1,5 @@
 """Read MindSpore's graphs from their text files: operators and their types."""
 
-from __future__ import annotations
-
 from .ir_text import read_ir
 from .model import Frame, Graph, Operator, Type
 

@@ -1,6 +1,7 @@
-"""Read ``ms_output_trace_code_graph_N.ir``, MindSpore's graph as text, of versions 1.5 to 2.10."""
+"""Read ``ms_output_trace_code_graph_N.ir``, MindSpore's graph as text, of versions 1.5 to 2.10.
 
-from __future__ import annotations
+An operator's types are written as ``(<Tensor[Float32], (2, 3)>) -> (...)``.
+"""
 
 import re
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from pathlib import Path
 from attrs import define, evolve, field
 from probe_format.errors import FormatError
 
-from .ir_types import Sides, pieces, sides_of
-from .model import Frame, Graph, Operator
+from .model import Frame, Graph, Operator, Type
+
+Sides = tuple[tuple[Type, ...], tuple[Type, ...]]
 
 _HEAD = re.compile(r"\s*(?P<ref>%\S*?)(?:\((?P<name>[^=]*)\))? = (?P<op>[^(]+)\(")
 _RETURN = re.compile(r"\s*[Rr]eturn\(")
@@ -26,6 +28,14 @@ _NAME = re.compile(
 )
 _UID = re.compile(r'[{ ]unique_id: "(\w+)"')
 _FORWARD_UID = re.compile(r'forward_unique_id: "(\w+)"')
+_ON_DEVICE = re.compile(
+    r"<(?P<dtype>\w+?)x(?P<format>[A-Za-z]\w*)\[const vector\][\[{](?P<shape>[^\]}]*)[\]}]"
+)
+_ON_HOST = re.compile(
+    r"<(?:Ref\[)?Tensor\[(?P<dtype>\w+)\]\]?(?:x\[const vector\]\[(?P<old>[^\]]*)\]|, \((?P<shape>[^()]*)\))?"
+)
+_SCALAR = re.compile(r"<(?P<dtype>\w+), NoShape")
+_OPEN, _CLOSE = "([{<", ")]}>"
 _SHARED = "<~~This line of code can be shared"
 
 
@@ -43,8 +53,6 @@ def read_ir(path: Path) -> Graph:
 
 @define
 class _Draft:
-    """Collect an operator while its lines are read."""
-
     line: int
     head: str
     details: list[str] = field(factory=list)
@@ -97,9 +105,8 @@ def _with_own_lines(operators: list[Operator]) -> tuple[Operator, ...]:
     multiple nodes"). Their gradients have the right lines, and the id of the operator that they belong to.
     """
     lines = {op.forward_uid: op.frames for op in reversed(operators) if op.forward_uid and op.frames}
-    return tuple(
-        evolve(op, frames=lines[op.uid]) if not op.forward_uid and op.uid in lines else op for op in operators
-    )
+    ours = (lines.get(op.uid) if not op.forward_uid else None for op in operators)
+    return tuple(evolve(op, frames=found) if found else op for op, found in zip(operators, ours, strict=True))
 
 
 @lru_cache(10_000)  # the lines of a call are there once for each of its operators
@@ -121,7 +128,7 @@ def _operator(draft: _Draft) -> Operator:
     device: Sides = ((), ())
     for detail in draft.details:
         if "<" in detail and detail.startswith(":"):
-            sides = sides_of(detail)
+            sides = _sides_of(detail)
             if any(one.format for side in sides for one in side):
                 device = sides
             elif host is None:
@@ -133,7 +140,7 @@ def _operator(draft: _Draft) -> Operator:
         ref=match["ref"] if match else "",
         op=op.removeprefix("PrimFunc_").removeprefix("DoSignaturePrimitive::S-Prim-"),
         full_name=full_name,
-        args=tuple(pieces(draft.head, start)),
+        args=tuple(_pieces(draft.head, start)),
         inputs=inputs,
         outputs=outputs,
         device_inputs=device[0],
@@ -144,3 +151,64 @@ def _operator(draft: _Draft) -> Operator:
         uid="".join(_UID.findall(draft.head)[:1]),
         forward_uid="".join(_FORWARD_UID.findall(draft.head)[:1]),
     )
+
+
+def _pieces(text: str, start: int) -> Iterator[str]:
+    """Yield the pieces between commas from ``start`` (after a bracket) to the bracket that closes it."""
+    depth, piece = 0, start
+    quoted = False
+    for at in range(start, len(text)):
+        char = text[at]
+        if char == '"':
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif char in _OPEN:
+            depth += 1
+        elif char in _CLOSE and not text.startswith("->", at - 1):
+            if depth == 0:
+                if text[piece:at].strip():
+                    yield text[piece:at].strip()
+                return
+            depth -= 1
+        elif char == "," and depth == 0:
+            yield text[piece:at].strip()
+            piece = at + 1
+    raise ValueError("a bracket is not closed")
+
+
+def _sides_of(detail: str) -> Sides:
+    """Return inputs and outputs of ``: (<A>, <B>) -> (<C>)``. MindSpore 1.5 has ``(<A>) -> (<B>) -> (<C>)`` too."""
+    groups: list[tuple[Type, ...]] = []
+    at = detail.find("(")
+    while at >= 0:
+        found = list(_pieces(detail, at + 1))
+        groups.append(tuple(_type(piece) for piece in found))
+        arrow = detail.find(") -> (", at)
+        while arrow >= 0 and detail.count("(", at, arrow) != detail.count(")", at, arrow) + 1:
+            arrow = detail.find(") -> (", arrow + 1)
+        at = -1 if arrow < 0 else arrow + 5
+    if not groups:
+        raise ValueError(f"no types in {detail[:60]!r}")
+    if len(groups) == 1:  # the operator Return has no outputs
+        return groups[0], ()
+    return tuple(one for group in groups[:-1] for one in group), groups[-1]
+
+
+def _type(text: str) -> Type:
+    if match := _ON_DEVICE.match(text):
+        return Type(text, match["dtype"], _shape_of(match["shape"]), match["format"])
+    if match := _ON_HOST.match(text):
+        return Type(
+            text, match["dtype"], _shape_of(match["old"] if match["shape"] is None else match["shape"])
+        )
+    if match := _SCALAR.match(text):
+        return Type(text, match["dtype"])
+    return Type(text)
+
+
+def _shape_of(text: str | None) -> tuple[int, ...] | None:
+    try:
+        return None if text is None else tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        return None

@@ -1,7 +1,5 @@
 """Model MindSpore's graph: operators, their types, and the script's lines that made them (read by `ir_text`)."""
 
-from __future__ import annotations
-
 import re
 from functools import cached_property
 
@@ -134,5 +132,4 @@ class Graph:
 
 
 def path_parts(path: str) -> tuple[str, ...]:
-    """Return the names in a script's path, of either kind of system."""
     return tuple(part for part in path.replace("\\", "/").split("/") if part not in ("", "."))

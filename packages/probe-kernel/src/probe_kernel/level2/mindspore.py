@@ -1,22 +1,25 @@
 """Implement level L2 for the sessions of probe-mindspore: MindSpore's own kernel dump of a whole run."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
-from attrs import define, evolve, field
+from attrs import define, field
 from probe_format.errors import ConfigError, Problem
 from probe_runtime.config import Config, compact
 
 from probe_kernel.control.backends import backend_named
 from probe_kernel.control.description import KernelDump
 from probe_kernel.control.mindspore_run import KernelRun
-from probe_kernel.control.option_rules import check
+from probe_kernel.control.option_rules import check, renamed
 from probe_kernel.control.outcome import DumpOutcome
 from probe_kernel.control.readiness import find_backend
 from probe_kernel.mindspore import dump
 
-from .problems import common_problems
+
+def common_problems(config: Config) -> list[Problem]:
+    """Return the keys that have no meaning at level L2, whatever the framework."""
+    what = "is not for level L2."
+    remedies = {"scope": "and choose with list.", "tensor_list": 'and write task "tensor".'}
+    return [Problem(k, what, f"Leave it empty, {v}") for k, v in remedies.items() if getattr(config, k)]
 
 
 def description_of(config: Config, backend: str) -> KernelDump:
@@ -45,11 +48,13 @@ def description_of(config: Config, backend: str) -> KernelDump:
     )
 
 
-# Option of the description -> key of the configuration, under which a problem is reported.
-_NAMES = {"path": "dump_path", "iterations": "step", "kernels": "list", "inputs": "data_mode", "outputs": "data_mode",
-          "saved_data": "task", "statistic_category": "summary_mode", "synchronous": "async_dump",
-          "stat_calc_mode": "device", "device_stat_precision_mode": "precision"}  # fmt: skip
-_REMEDIES = {"saved_data": 'Write task "tensor".', "synchronous": "Set async_dump to false."}
+# Option of the description -> key of the configuration, under which a problem is reported, and what to write there.
+_NAMES = {
+    "path": ("dump_path", ""), "iterations": ("step", ""), "kernels": ("list", ""), "inputs": ("data_mode", ""),
+    "outputs": ("data_mode", ""), "saved_data": ("task", 'Write task "tensor".'),
+    "statistic_category": ("summary_mode", ""), "synchronous": ("async_dump", "Set async_dump to false."),
+    "stat_calc_mode": ("device", ""), "device_stat_precision_mode": ("precision", ""),
+}  # fmt: skip
 
 
 def mindspore_problems(config: Config, backend: str | None = None) -> list[Problem]:
@@ -66,11 +71,8 @@ def mindspore_problems(config: Config, backend: str | None = None) -> list[Probl
         found.append(Problem("task", "'structure' records no values.", 'Write "tensor" or "statistics".'))
     if config.summary_mode == "xor" and config.task == "statistics":
         found.append(Problem("summary_mode", "MindSpore has no 'xor'.", 'Write "statistics" or "md5".'))
-    for problem in check(description_of(config, backend), backend_named(backend))[1]:
-        option, bracket, index = problem.where.partition("[")
-        where = _NAMES.get(option, option) + bracket + index
-        found.append(evolve(problem, where=where, remedy=_REMEDIES.get(option, problem.remedy)))
-    return found
+    problems = check(description_of(config, backend), backend_named(backend))[1]
+    return [*found, *(renamed(problem, _NAMES) for problem in problems)]
 
 
 def mindspore_notes(config: Config, backend: str | None = None) -> tuple[str, ...]:

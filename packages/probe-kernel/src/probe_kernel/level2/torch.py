@@ -1,7 +1,5 @@
 """Implement level L2 for the sessions of probe-torch: Ascend's dump of one API call in each step."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +7,11 @@ from attrs import define, field
 from probe_format.errors import ConfigError, Problem
 from probe_format.names import ApiName
 from probe_runtime.config import Config
-from probe_runtime.notice import log, notice
 
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
 from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
 
-from .problems import common_problems
+from .mindspore import common_problems
 
 
 def torch_problems(config: Config) -> list[Problem]:
@@ -82,14 +79,8 @@ class TorchKernels:
     def step(self) -> None:
         """End the step, and report the result for its call."""
         watch, self.watch = self.watch, None
-        if watch is None:
-            return
-        report = watch.close()
-        self.reports.append(report)
-        if watch.state == "dumped":
-            log("probe_kernel", report)
-        elif watch.state != "failed":  # a failure was reported when it happened
-            notice(f"Probe: {report}")
+        if watch is not None:
+            self.reports.append(watch.close())
 
     def close(self) -> None:
         self.step()

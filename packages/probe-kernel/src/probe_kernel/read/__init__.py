@@ -1,7 +1,5 @@
 """Read kernel dumps: ranks, iterations, kernels and their tensors."""
 
-from __future__ import annotations
-
 from .dump import Dump, LazyGraph, Rank, open
 from .file_name import FileName
 from .find import KernelFolder

@@ -1,7 +1,5 @@
 """Parse and build the names of kernel dump files (spec/kernel-files.md)."""
 
-from __future__ import annotations
-
 import re
 from string import digits
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Find the folders of a tree that hold kernel files, and read rank, net, graph, iteration and step from their paths."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Collection, Iterator
@@ -70,9 +68,7 @@ class KernelFolder:
     @property
     def rank_path(self) -> Path:
         """Return the folder that would hold ``graphs``: rank_R in MindSpore's tree, this one in others."""
-        if self.layout in ("mindspore", "constants"):
-            return self.path.parents[2]
-        return self.path
+        return self.path.parents[2] if self.layout in ("mindspore", "constants") else self.path
 
     @property
     def number(self) -> int | None:
@@ -82,14 +78,10 @@ class KernelFolder:
     @property
     def label(self) -> str:
         """Return the folder in words: ``rank 0, Net, graph 0, iteration 3``."""
-        words = [
-            value if key == "net" else f"{key} {value}"
-            for key in ("rank", "step", "net", "graph", "iteration")
-            if (value := getattr(self, key)) is not None
-        ]
-        if self.layout == "constants":
-            words.append("constants")
-        return ", ".join(map(str, words)) or self.path.name
+        found = {key: getattr(self, key) for key in ("rank", "step", "net", "graph", "iteration")}
+        words = [v if key == "net" else f"{key} {v}" for key, v in found.items() if v is not None]
+        words += ["constants"] if self.layout == "constants" else []
+        return ", ".join(words) or self.path.name
 
 
 def find(path: Path) -> list[KernelFolder]:
@@ -102,9 +94,8 @@ def find(path: Path) -> list[KernelFolder]:
         path = path.parent
     if not path.is_dir():
         near = nearest(path.name, [p.name for p in path.parent.iterdir()], 1) if path.parent.is_dir() else ()
-        raise FormatError(
-            f"{path} does not exist." + (f" Did you mean {path.parent / near[0]}?" if near else "")
-        )
+        hint = f" Did you mean {path.parent / near[0]}?" if near else ""
+        raise FormatError(f"{path} does not exist.{hint}")
     found = [folder for found in walk(path, _SKIP) if (folder := _kernel_folder(*found)) is not None]
     if not found:
         raise FormatError(
@@ -130,11 +121,8 @@ def _kernel_folder(folder: Path, below: list[str], files: list[str]) -> KernelFo
             sure = layout not in ("acl", "torch", "msprobe") and (bool(files) or not below)
             if not ours and not sure:
                 return None
-            found: dict[str, Any] = {
-                key: part if key in ("net", "time") else int(part)
-                for key, part in match.groupdict().items()
-                if part
-            }
+            parts = ((key, part) for key, part in match.groupdict().items() if part)
+            found: dict[str, Any] = {k: part if k in ("net", "time") else int(part) for k, part in parts}
             device = found.pop("device", None)
             return KernelFolder(folder, layout, **{"rank": device, **found})
     return KernelFolder(folder, "folder") if ours else None

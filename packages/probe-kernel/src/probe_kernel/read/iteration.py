@@ -1,10 +1,8 @@
 """Read one folder with kernel files: its kernels, statistics, overflows, and what could not be understood."""
 
-from __future__ import annotations
-
+import itertools
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from itertools import zip_longest
 from pathlib import Path
 
 from attrs import evolve, frozen
@@ -62,12 +60,10 @@ class Iteration:
             raise KeyError(f"{name!r} is the end of several names: {', '.join(k.name for k in exact[:5])}.")
         if found:
             raise KeyError(f"{name!r} ran {len(found)} times in {self.path}; there is no count {count}.")
-        near = nearest(
-            flat(name), [part for k in self.kernels for part in (k.name, k.name.rpartition("_")[2])]
-        )
-        raise KeyError(
-            f"{self.path} has no kernel {name!r}." + (f" Near: {', '.join(near)}." if near else "")
-        )
+        ends = [part for k in self.kernels for part in (k.name, k.name.rpartition("_")[2])]
+        near = nearest(flat(name), ends)
+        hint = f" Near: {', '.join(near)}." if near else ""
+        raise KeyError(f"{self.path} has no kernel {name!r}.{hint}")
 
     @cached_property
     def overflows(self) -> tuple[Overflow, ...]:
@@ -81,10 +77,8 @@ class Iteration:
         if (path := self.path / STATISTIC).is_file():
             tables.append(read_table(path))
         tables += [read_table(path, name) for path, name in self._names.files if name.kind == "csv"]
-        return Table(
-            tuple(row for table in tables for row in table.rows),
-            tuple(problem for table in tables for problem in table.problems),
-        )
+        chain = itertools.chain.from_iterable
+        return Table(tuple(chain(t.rows for t in tables)), tuple(chain(t.problems for t in tables)))
 
     @cached_property
     def problems(self) -> tuple[str, ...]:
@@ -97,7 +91,6 @@ class Iteration:
 
     @cached_property
     def _grouped(self) -> tuple[tuple[Kernel, ...], list[str]]:
-        """Return the kernels, and what could not be read or grouped."""
         return _group(self.folder, self._names.files, self.statistics.rows)
 
 
@@ -139,12 +132,10 @@ def _group(
                 f"{key.op_type[:80]} {key.name[:200]} ran {len(saved)} times by its files and {len(lines)} times by "
                 "statistic.csv; they are paired from the first on."
             )
-        for count, (own, told) in enumerate(zip_longest(saved, lines, fillvalue=_NOTHING)):
+        for count, (own, told) in enumerate(itertools.zip_longest(saved, lines, fillvalue=_NOTHING)):
             first = min(slot.timestamp for slot in (*own.values(), *told.values()))
-            slots = tuple(
-                evolve(slot, row=told[at].row) if at in told else slot
-                for at, slot in sorted({**told, **own}.items())
-            )
+            both = sorted({**told, **own}.items())
+            slots = tuple(evolve(slot, row=told[at].row) if at in told else slot for at, slot in both)
             ident = (key.op_type, key.name, key.task, key.stream)
             kernels.append(Kernel(*ident, folder, first, count, slots, arguments.get(ident[:2])))
     kernels.sort(key=lambda kernel: (kernel.is_parameter, kernel.timestamp, kernel.name, kernel.count))

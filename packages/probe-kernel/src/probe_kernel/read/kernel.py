@@ -1,7 +1,5 @@
 """Read one execution of a kernel, with its input and output tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path

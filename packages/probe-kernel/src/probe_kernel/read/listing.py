@@ -1,7 +1,5 @@
 """List the files of one folder, with their true names (mapping.csv has those that were too long)."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
@@ -70,9 +68,8 @@ def read_mapping(folder: Path) -> TrueNames:
     names: dict[str, str] = {}
     problems = []
     there = frozenset(os.listdir(folder))
-    for number, line in enumerate(
-        read_file(path).decode("utf-8-sig", "surrogateescape").split("\n"), start=1
-    ):
+    lines = read_file(path).decode("utf-8-sig", "surrogateescape").split("\n")
+    for number, line in enumerate(lines, start=1):
         file, _, name = (part.strip() for part in line.partition(","))
         if not file and not name:
             continue

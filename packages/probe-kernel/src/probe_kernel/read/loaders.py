@@ -3,8 +3,6 @@
 A kind that needs a parser of its own gets one by an entry in `READERS`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
@@ -63,16 +61,13 @@ def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
     dtype = dtype_of(dtype_name)
     raw = mapped(path)
     if shape is None and not raw.size:
-        raise DamagedError(
-            f"{path} is empty, and nothing says that its tensor is. A full disk leaves such files."
-        )
+        what = "is empty, and nothing says that its tensor is. A full disk leaves such files."
+        raise DamagedError(f"{path} {what}")
     count = None if shape is None else math.prod(shape)
     need = dtype.size(count) if count is not None else raw.size
     if raw.size != need or raw.size * 8 % max(dtype.bits, 8):
-        raise DamagedError(
-            f"{path} has {raw.size} bytes, which is not {dtype.name}"
-            + ("." if count is None else f"{list(shape or ())}.")
-        )
+        wanted = dtype.name if count is None else f"{dtype.name}{list(shape or ())}"
+        raise DamagedError(f"{path} has {raw.size} bytes, which is not {wanted}.")
     return decode(raw, dtype, shape, str(path))
 
 
@@ -93,10 +88,8 @@ def _bin(path: Path, name: FileName) -> Contents:
 def _section(section: Section) -> Part:
     tensor = section.tensor
     assert tensor is not None
-
-    return Part(
-        section.io, section.slot, tensor.format, tensor.dtype, lambda: tensor.shape, lambda _: section.load()
-    )
+    about = section.io, section.slot, tensor.format, tensor.dtype
+    return Part(*about, lambda: tensor.shape, lambda _: section.load())
 
 
 def _part_of_bin(path: Path, name: FileName) -> Contents:

@@ -1,7 +1,5 @@
 """Read overflow files (``Opdebug.Node_OpDebug...``, JSON or binary): which task overflowed, and where."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,7 +47,6 @@ class Overflow:
 
 
 def is_overflow(name: FileName) -> bool:
-    """Return whether a file of this name is an overflow file, in either form."""
     return name.kind == "overflow" or (name.kind == "bin" and name.op_type == "Opdebug")
 
 

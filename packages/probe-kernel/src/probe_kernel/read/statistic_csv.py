@@ -1,7 +1,5 @@
 """Read statistic.csv: one line of numbers per tensor, with every header that MindSpore and ACL write."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,18 +35,13 @@ def read_table(path: Path, owner: FileName | None = None) -> Table:
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         for first, cells, lines in _records(file):
             last = first + len(lines) - 1
-            wrong = draft.add(
-                cells,
-                f"{path.name}, line {first}" if first == last else f"{path.name}, lines {first} to {last}",
-            )
+            where = f"line {first}" if first == last else f"lines {first} to {last}"
+            wrong = draft.add(cells, f"{path.name}, {where}")
             if wrong and first < last:
                 # A quotation mark without its pair joins the lines behind it into one record: read each line alone.
                 for at, line in enumerate(lines, start=first):
-                    draft.problem(
-                        draft.add(
-                            _cells(csv.reader([line], skipinitialspace=True)), f"{path.name}, line {at}"
-                        )
-                    )
+                    alone = _cells(csv.reader([line], skipinitialspace=True))
+                    draft.problem(draft.add(alone, f"{path.name}, line {at}"))
             else:
                 draft.problem(wrong)
     if not draft.columns and not draft.problems:
@@ -87,8 +80,6 @@ def _cells(reader: Iterator[list[str]]) -> list[str] | None:
 
 @define
 class _Draft:
-    """Collect a table while its lines are read."""
-
     owner: FileName | None
     rows: list[Row] = field(factory=list)
     problems: list[str] = field(factory=list)

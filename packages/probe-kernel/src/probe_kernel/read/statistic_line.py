@@ -1,7 +1,5 @@
 """Parse and format the lines of a statistic.csv: each has the numbers of one tensor."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +20,6 @@ _MOST_DIMENSIONS = 64
 
 
 def _whole(text: str) -> int:
-    """Return a whole number from 0 up. Raises ValueError where the cell is something else."""
     # In ASCII digits: int() would take 1_0 and digits of other scripts.
     if not _DIGITS.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not a whole number")
@@ -30,7 +27,6 @@ def _whole(text: str) -> int:
 
 
 def _shape_of(text: str) -> tuple[int, ...] | None:
-    """Return a shape such as ``(2,3)``, None where the cell has none. Raises ValueError."""
     if not text or text.lower() == "null":
         return None
     numbers = re.findall(r"[0-9]+", text)
@@ -184,8 +180,7 @@ def _name_text(text: str) -> str:
     """Return a name as a cell, in quotation marks where it would be read as several cells, or as a part of one."""
     if text == text.strip() and not re.search(r'[",\r\n\0]|^[(\[]', text):
         return text
-    doubled = text.replace('"', '""')
-    return f'"{doubled}"'
+    return '"' + text.replace('"', '""') + '"'
 
 
 def table_text(rows: Iterable[Row], categories: Sequence[str]) -> Iterator[str]:
@@ -193,17 +188,10 @@ def table_text(rows: Iterable[Row], categories: Sequence[str]) -> Iterator[str]:
     fixed = [column for column in _FIELDS if column != "Format"]
     yield ",".join([*fixed, *(CATEGORIES[key] for key in categories)])
     for row in rows:
-        numbers = [
-            row.task,
-            row.stream,
-            row.timestamp,
-            row.io,
-            row.slot,
-            "" if row.size is None else row.size,
-        ]
+        size = "" if row.size is None else row.size
+        numbers = [row.task, row.stream, row.timestamp, row.io, row.slot, size]
         shape = "" if row.shape is None else f'"({",".join(map(str, row.shape))})"'
-        values = [
-            "null" if (v := row.values.get(key)) is None else str(v).removesuffix(".0") for key in categories
-        ]
+        found = (row.values.get(key) for key in categories)
+        values = ["null" if value is None else str(value).removesuffix(".0") for value in found]
         names = [_name_text(row.op_type), _name_text(row.op_name)]
         yield ",".join([*names, *map(str, numbers), _name_text(row.dtype), shape, *values]) + ","

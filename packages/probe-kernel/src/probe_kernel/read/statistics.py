@@ -1,7 +1,5 @@
 """List the statistics that a dump can have, and compute them for dumps that have only tensors."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence

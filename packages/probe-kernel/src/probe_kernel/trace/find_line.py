@@ -1,7 +1,5 @@
 """Find the kernels, and their tensors, that a line of the user's script became."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path

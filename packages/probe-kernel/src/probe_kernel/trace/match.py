@@ -4,8 +4,6 @@ Usually both have the same name. Where MindSpore's backend replaced an operator 
 differs: the files have ``Default_Cast-op0``, graph and execution order ``Default/Cast-op3`` (measured, 2.7 to 2.10).
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,7 +42,6 @@ class Match:
 
 
 def stem(name: str) -> str:
-    """Return an operator's name without its number, in the form of file names."""
     return without_number(flat(name))
 
 

@@ -12,6 +12,7 @@ from probe_runtime.patching import Function, place, replaced
 
 Told = Callable[[Callable[[], bool]], None]
 _telling: list[Told] = []
+_scaling: list[Callable[[], None]] = []
 
 
 @contextmanager
@@ -26,6 +27,28 @@ def watched_scalers(told: Told) -> Iterator[None]:
             yield
     finally:
         _telling.remove(told)
+
+
+@contextmanager
+def watched_scaling(told: Callable[[], None]) -> Iterator[None]:
+    """Call ``told`` where a loss is scaled, outside of what MindSpore compiles."""
+    _scaling.append(told)
+    try:
+        scalers = (amp.DynamicLossScaler, amp.StaticLossScaler)
+        with replaced([place(scaler, "scale", _scaled) for scaler in scalers]):
+            yield
+    finally:
+        _scaling.remove(told)
+
+
+def _scaled(original: Function) -> Function:
+    @functools.wraps(original)
+    def scale(scaler: Any, inputs: Any) -> Any:
+        for told in tuple(_scaling):
+            told()
+        return original(scaler, inputs)
+
+    return scale
 
 
 def _adjusting(original: Function) -> Function:

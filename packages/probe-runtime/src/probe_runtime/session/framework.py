@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
 from probe_runtime.config.config import Config
+from probe_runtime.patching.patches import Patches
 
 from .step import RunningStep
 
@@ -17,13 +18,16 @@ from .step import RunningStep
 OpenStep = Callable[[Path, Mapping[str, Any]], RunningStep]
 
 
-#: Takes (dump_path, model) and returns the directory for the steps of this model, and what opens one.
-TargetFor = Callable[[Path, Any], tuple[Path, OpenStep]]
+@frozen
+class Opened:
+    """What a framework's package has ready for the steps of one configuration.
 
+    patches: the patched functions.
+    target_for: takes (dump_path, model) and returns the directory for the steps of this model, and what opens one.
+    """
 
-def _no_scalers(told: Callable[[Callable[[], bool]], None]) -> AbstractContextManager[None]:
-    """Return a context in which no loss scaler is seen."""
-    return nullcontext()
+    patches: Patches
+    target_for: Callable[[Path, Any], tuple[Path, OpenStep]]
 
 
 @frozen
@@ -32,21 +36,20 @@ class Framework:
 
     package: its name, which finished steps are logged under.
     rank: returns this process's rank, None when not distributed.
-    target_for: takes (dump_path, model) and returns the directory for the steps of this model, and what opens one.
+    world_size: returns the number of processes of the run, None when not distributed.
+    opened: gets ready for a configuration. Raises ConfigError when it cannot.
     wants_model: message for level L0 or mix without a model; ``{level}`` is filled in.
     models: returns the models in what the user gave as one. Raises UsageError when it is not a model.
-    unstopped: returns whether step() is right without stop(), as in msprobe's guide to GRAPH_MODE.
-    with_config: takes another configuration and returns the patched functions and ``target_for`` of its steps; None
-        where all steps have one.
     scalers: takes a function and returns a context in which that is called at each update that a loss scaler may skip,
         with a function that returns whether it has.
+    unstopped: returns whether step() is right without stop(), as in msprobe's guide to GRAPH_MODE.
     """
 
     package: str
     rank: Callable[[], int | None]
-    target_for: TargetFor
+    world_size: Callable[[], int | None]
+    opened: Callable[[Config], Opened]
     wants_model: str
     models: Callable[[Any], object]
+    scalers: Callable[[Callable[[Callable[[], bool]], None]], AbstractContextManager[None]]
     unstopped: Callable[[], bool] = bool
-    with_config: Callable[[Config], tuple[Any, TargetFor]] | None = None
-    scalers: Callable[[Callable[[Callable[[], bool]], None]], AbstractContextManager[None]] = _no_scalers

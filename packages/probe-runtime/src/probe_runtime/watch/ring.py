@@ -26,11 +26,14 @@ class _Written:
 
 
 class Ring:
-    """The steps of one process that stay. It knows those that it was told of, and removes no others; never raises."""
+    """The steps of one process that stay. It knows those that it was told of, and removes no others; never raises.
+
+    last: how many steps stay.
+    """
 
     def __init__(self, last: int) -> None:
-        """Keep nothing yet. last: how many steps stay."""
-        self._last = last
+        """Keep nothing yet."""
+        self.last = last
         self._steps: deque[tuple[int, list[_Written]]] = deque()
         self._pid = os.getpid()
         self._is_hindered = False
@@ -46,9 +49,23 @@ class Ring:
         step = [found for each in directories if (found := _found(each)) is not None]
         if step and step not in [held for _, held in self._steps]:
             self._steps.append((number, step))
-        while len(self._steps) > self._last:
-            for each in self._steps.popleft()[1]:
-                self._remove(each)
+        while len(self._steps) > self.last:
+            self._remove_first()
+
+    def shrink(self) -> Path | None:
+        """Remove the first step before its time, and return its folder; None where there is none."""
+        return self._remove_first() if self._steps and os.getpid() == self._pid else None
+
+    def _remove_first(self) -> Path:
+        _, step = self._steps.popleft()
+        for each in step:
+            self._remove(each)
+        return step[0].directory
+
+    @property
+    def folders(self) -> set[Path]:
+        """Return the folders of the steps that stay for now."""
+        return {each.directory for _, step in self._steps for each in step}
 
     @property
     def held(self) -> tuple[int, ...]:

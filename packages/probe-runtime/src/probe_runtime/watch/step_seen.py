@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
-from probe_format.names import ParamsGradName, is_name, parse_name
+from probe_format.names import ParamsGradName, parsed
 from probe_format.schema import may_begin
 from probe_format.write import Look
 
@@ -59,8 +59,8 @@ class StepSeen:
     def part(self) -> str:
         """Return the part of the step in which it stops being finite: forward, backward or gradients."""
         name = "" if self.origin is None else self.origin.name
-        parsed = parse_name(name) if is_name(name) else None
-        return "gradients" if isinstance(parsed, ParamsGradName) else getattr(parsed, "direction", "")
+        form = parsed(name)
+        return "gradients" if isinstance(form, ParamsGradName) else getattr(form, "direction", "")
 
     def gradients(self, moment: str) -> list[float]:
         """Return the norms of the gradients of parameters. moment: ``parameters_grad`` or ``optimizer_grad``."""

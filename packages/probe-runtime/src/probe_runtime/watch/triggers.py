@@ -30,10 +30,10 @@ _REMEMBERED = 8
 class Triggers:
     """What one process does at the end of each of its steps. Nothing of it raises into the run."""
 
-    def __init__(self, config: Config, ring: Ring | None) -> None:
+    def __init__(self, config: Config) -> None:
         """Judge steps from now on. Raises ConfigError when a function under `when` is not there."""
         self._then = config.then or Then()
-        self._ring = ring
+        self._ring: Ring | None = None
         self._file = TriggerFile(config.dump_path)
         self._judges = Judges(config.when)
         self._fired: list[Trigger] = []
@@ -42,6 +42,11 @@ class Triggers:
         self._pid = os.getpid()
         self._is_hindered = False
         self.observe = self._judges.observe
+        self.take(config, None)
+
+    def take(self, config: Config, ring: Ring | None) -> None:
+        """Go by a configuration from the next step on, whose conditions are the same. ring: keeps the last steps."""
+        self._ring = ring
         then = {"level": self._then.level, "task": self._then.task}
         raised: dict[str, Any] = {key: value for key, value in then.items() if value is not None}
         if raised.get("task") == "tensor":

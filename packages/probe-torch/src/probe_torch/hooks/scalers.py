@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -12,7 +12,9 @@ from probe_runtime.collect import faults_reported
 from probe_runtime.patching import Function, place, replaced
 
 Told = Callable[[Callable[[], bool]], None]
+Around = Callable[[], AbstractContextManager[None]]
 _telling: list[Told] = []
+_scaling: list[Around] = []
 
 
 @contextmanager
@@ -24,6 +26,28 @@ def watched_scalers(told: Told) -> Iterator[None]:
             yield
     finally:
         _telling.remove(told)
+
+
+@contextmanager
+def watched_scaling(around: Around) -> Iterator[None]:
+    """Have what ``around`` returns open around each loss that a GradScaler scales."""
+    _scaling.append(around)
+    try:
+        with replaced([place(torch.amp.GradScaler, "scale", _scaled)]):
+            yield
+    finally:
+        _scaling.remove(around)
+
+
+def _scaled(original: Function) -> Function:
+    @functools.wraps(original)
+    def scale(scaler: Any, outputs: Any) -> Any:
+        with ExitStack() as stack:
+            for around in tuple(_scaling) if scaler.is_enabled() else ():
+                stack.enter_context(around())
+            return original(scaler, outputs)
+
+    return scale
 
 
 def _stepping(original: Function) -> Function:
