@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
-from probe_analysis.compare.distance import compare_arguments, distance
-from probe_analysis.compare.elements import compare_elements
+from probe_analysis.compare.distance import compare_arguments, compare_elements, distance
 from probe_analysis.compare.tolerance import Tolerance, dtype_name, eps_of
 
 FLOATS = nps.arrays(

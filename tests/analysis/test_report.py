@@ -12,8 +12,8 @@ import numpy as np
 import probe_analysis
 import probe_format
 import pytest
-from probe_analysis.calls.call import Call
-from probe_analysis.report.columns import numbers, pack, whole
+from probe_analysis.calls.run import Call
+from probe_analysis.report.page import numbers, pack, whole
 from probe_format.errors import FormatError
 from report_dumps import model, read, tensor, write
 

@@ -73,7 +73,7 @@ class _Maker:
             if module:
                 event["p"] = {"weight": self.tensor()}
             if draw(st.booleans()):
-                event["x"] = {"in_backward": True}
+                event["x"] = draw(st.sampled_from([{"in_backward": True}, {"label": "a"}, {"label": "b"}]))
         self.events.append(event)
         if depth < 2:
             for _ in range(draw(st.integers(0, 2))):

@@ -15,8 +15,7 @@ import pytest
 from crafted_journal import frame, journal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from probe_format.cli.record_text import View
-from probe_format.cli.show import heading, summary, tree
+from probe_format.cli.show import View, heading, summary, tree
 from probe_format.errors import ConfigError, FormatError, ProbeError
 from probe_format.journal import MAGIC
 from probe_format.journal.places import FRAME

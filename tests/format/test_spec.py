@@ -34,7 +34,7 @@ def keys_of(schema):
 
 def test_there_is_a_page_for_each_part():
     assert set(PAGES) == {
-        f"{name}.md" for name in (*FILES, "journal", "layout", "names", "statistics", "values")
+        f"{name}.md" for name in (*FILES, "journal", "layout", "names", "statistics", "values", "watch")
     }
     first = {name: page.splitlines()[0] for name, page in PAGES.items()}
     assert first.pop("journal.md").endswith("version 2")

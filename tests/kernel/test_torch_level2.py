@@ -65,6 +65,22 @@ def test_wanted_steps_only(npu: Npu, tmp_path: Path, direction: str) -> None:
     assert F.linear is before
 
 
+def test_a_block_and_each_call_of_a_function_is_one_step(npu: Npu, tmp_path: Path) -> None:
+    config = write(tmp_path, step=[1, 2], list=["Functional.linear.0.forward"])
+    with PrecisionDebugger(config) as debugger:
+
+        @debugger.one_step()
+        def each() -> None:
+            F.linear(torch.ones(2), torch.eye(2))
+
+        for _ in range(2):
+            each()
+        with debugger.one_step():
+            F.linear(torch.ones(2), torch.eye(2))
+    assert npu.calls == ORDER * 2
+    assert [file.parent.name for file, _ in npu.configs] == ["step1", "step2"]
+
+
 def test_calls_inside_a_call_do_not_count(npu: Npu, tmp_path: Path) -> None:
     """Functional.cross_entropy calls log_softmax: at level L1 that is not a record, so it is not a number here."""
     config = write(tmp_path, list=["Functional.log_softmax.0.forward"])

@@ -52,6 +52,22 @@ def test_the_same_files(tmp_path: Path, task: str) -> None:
         assert not list((tmp_path / "debugger").rglob("dump.json"))
 
 
+def test_a_block_or_each_call_of_a_function_is_one_step(tmp_path: Path) -> None:
+    with PrecisionDebugger(dump_path=str(tmp_path), level="debug") as debugger:
+
+        @debugger.one_step()
+        def each(n: int) -> int:
+            debugger.save(n, "n", save_backward=False)
+            return n
+
+        assert [each(n) for n in (5, 6)] == [5, 6]
+        with debugger.one_step():
+            debugger.save(7, "n", save_backward=False)
+            debugger.save(8, "n", save_backward=False)
+    found = [[value["value"] for value in data(tmp_path, step).values()] for step in range(3)]
+    assert found == [[5], [6], [7, 8]]
+
+
 def test_misuse_at_level_debug(tmp_path: Path) -> None:
     with PrecisionDebugger(dump_path=str(tmp_path / "a"), level="debug") as debugger:
         with pytest.raises(UsageError, match="module_dump is for levels L0 and mix"):

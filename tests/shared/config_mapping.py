@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from attrs import asdict
 from probe_runtime.config.config import SECTIONS, Config, keys_of
 from probe_runtime.config.keep import Keep
 from probe_runtime.config.number_ranges import compact
+from probe_runtime.config.then import Then
 
 __all__ = ["as_mapping"]
 
@@ -26,8 +28,10 @@ def as_mapping(config: Config) -> dict[str, Any]:
             continue
         if name in ("rank", "step"):
             value = compact(value)
-        elif isinstance(value, Keep):
-            value = {"last": value.last}
+        elif isinstance(value, Keep | Then):
+            value = {key: part for key, part in asdict(value).items() if part is not None}
+        elif name == "when":
+            value = [str(condition) for condition in value]
         elif isinstance(value, tuple | frozenset):
             value = [*(sorted(value) if isinstance(value, frozenset) else value)]
         elif isinstance(value, Path):

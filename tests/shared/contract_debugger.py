@@ -11,6 +11,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext as no_warning
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +49,29 @@ def test_token_range_counts_the_models_calls_from_zero(
     ]
     # Between the second call and the third.
     assert len([n for n in data if n.startswith("Functional.gelu")]) == 1
+
+
+def test_calls_of_a_token_range_that_do_not_come_are_named(
+    framework: Framework, chain: Any, tmp_path: Path
+) -> None:
+    with opened(framework.debugger, tmp_path, level="mix") as debugger:
+        for begins, warns in ((1, False), (3, True)):
+            debugger.start(chain, token_range=[begins, 9])
+            for _ in range(3):
+                chain(framework.ones(1, 3))
+            with (
+                pytest.warns(RuntimeWarning, match="calls 3 to 9.* called 3 times, so nothing")
+                if warns
+                else no_warning()
+            ):
+                debugger.stop()
+            debugger.step()
+    for step in (0, 1):
+        said = {
+            item["what"]: item["why"]
+            for item in strict(rank_dir(tmp_path / "dump", step) / "report.json")["not_seen"]
+        }
+        assert said["calls 3 to 9 of the model"].endswith("which was called 3 times")
 
 
 def test_custom_functions_come_and_go(framework: Framework, tmp_path: Path) -> None:

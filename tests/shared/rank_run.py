@@ -19,7 +19,7 @@ from framework import Framework
 
 def run(framework: Framework, dump: str, number: float, keys: dict[str, object]) -> None:
     net = framework.sequence(framework.linear(2, 2))
-    debugger = framework.debugger(dump_path=dump, task="tensor", **{"level": "mix", **keys})
+    debugger = framework.debugger(dump_path=dump, **{"level": "mix", "task": "tensor", **keys})
     folder = Path(dump).parent
     print("done", flush=True)
     for command in map(str.strip, sys.stdin):

@@ -5,6 +5,7 @@ Prints the weights' digest, and a random number drawn afterwards: equal lines me
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import sys
 from typing import Any
@@ -157,7 +158,7 @@ def gan_as_one(h: Any) -> list[nn.Module]:
 
 def critics(h: Any) -> list[nn.Module]:
     """Take three steps of the critic (WGAN) for one of the generator."""
-    return gan(h, 3)
+    return gan(h, 3, together=True)
 
 
 def frozen(h: Any) -> list[nn.Module]:
@@ -328,6 +329,226 @@ def in_two_parts(h: Any) -> list[nn.Module]:
         h.step()
         optimizer.zero_grad()
     return list(parts)
+
+
+def by_all_optimizers(h: Any) -> list[nn.Module]:
+    """Each of two optimizers has its own parameters of one model, and both step in every iteration."""
+    net = Net()
+    optimizers = [torch.optim.SGD(net.a.parameters(), 0.1), torch.optim.AdamW(net.b.parameters(), 1e-2)]
+    for _ in range(4):
+        x, y = batch()
+        h.start(net)
+        F.cross_entropy(net(x), y).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        h.stop()
+        h.step()
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
+    return [net]
+
+
+def unfrozen(h: Any) -> list[nn.Module]:
+    """The encoder, which no module holds together with the head, is trained from the third step on."""
+    encoder, head = Net(8, 8).requires_grad_(False), Net(8, 4)
+    optimizer = torch.optim.SGD(head.parameters(), 0.1)
+    for i in range(4):
+        if i == 2:
+            encoder.requires_grad_()
+            optimizer.add_param_group({"params": list(encoder.parameters()), "lr": 0.01})
+        x, y = batch()
+        if i < 2:
+            z = encoder(x)
+            h.start(head)
+        else:
+            h.start([head, encoder])
+            z = encoder(x)
+        F.cross_entropy(head(z), y).backward()
+        optimizer.step()
+        h.stop()
+        h.step()
+        optimizer.zero_grad()
+    return [encoder, head]
+
+
+def adversarial(h: Any) -> list[nn.Module]:
+    """Look for the worst inputs by the model's own gradients before each update."""
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    for _ in range(3):
+        x, y = batch()
+        worst = x.clone().requires_grad_()
+        h.start(net)
+        for _ in range(2):
+            (slope,) = torch.autograd.grad(F.cross_entropy(net(worst), y), worst)
+            worst = (worst.detach() + 0.1 * slope.sign()).requires_grad_()
+        optimizer.zero_grad()
+        F.cross_entropy(net(worst.detach()), y).backward()
+        optimizer.step()
+        h.stop()
+        h.step()
+    return [net]
+
+
+def reinforced(h: Any) -> list[nn.Module]:
+    """A policy plays without gradients, in training mode; then it and a critic, which has a target network, learn."""
+    policy, critic = Net(8, 2), Net(8, 1)
+    target = Net(8, 1).requires_grad_(False)
+    target.load_state_dict(critic.state_dict())
+    optimizer = torch.optim.Adam([*policy.parameters(), *critic.parameters()], 1e-2)
+    for _ in range(4):
+        state, played = torch.randn(3, 8), []
+        for _ in range(4):
+            with torch.no_grad():
+                action = torch.distributions.Categorical(logits=policy(state)).sample()
+            played.append((state, action, torch.randn(3)))
+            state = state + torch.randn(3, 8)
+        states, actions, rewards = (torch.cat(part) for part in zip(*played, strict=True))
+        with torch.no_grad():
+            wanted = rewards + 0.9 * target(states).squeeze(1)
+        h.start([policy, critic])
+        value = critic(states).squeeze(1)
+        chance = torch.distributions.Categorical(logits=policy(states)).log_prob(actions)
+        loss = F.mse_loss(value, wanted) - (chance * (wanted - value).detach()).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
+        optimizer.step()
+        h.stop()
+        h.step()
+        with torch.no_grad():
+            for kept, p in zip(target.parameters(), critic.parameters(), strict=True):
+                kept.lerp_(p, 0.1)
+    return [policy, critic, target]
+
+
+def mixed_up(h: Any) -> list[nn.Module]:
+    """The loop of an image classifier's recipe: mixed batches, a copy with averaged weights, a schedule, clipping."""
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 4))
+    ema = copy.deepcopy(net).eval()
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=4)
+    for _ in range(4):
+        x, y = torch.randn(6, 1, 8, 8), torch.randint(0, 4, (6,))
+        share = float(torch.distributions.Beta(0.8, 0.8).sample())
+        x = share * x + (1 - share) * x.flip(0)
+        y = share * F.one_hot(y, 4) + (1 - share) * F.one_hot(y.flip(0), 4)
+        h.start(net)
+        loss = F.cross_entropy(net(x), y, label_smoothing=0.1)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_value_(net.parameters(), 0.1)
+        optimizer.step()
+        h.stop()
+        h.step()
+        with torch.no_grad():
+            for kept, now in zip(ema.state_dict().values(), net.state_dict().values(), strict=True):
+                kept.copy_(0.9 * kept + 0.1 * now if kept.is_floating_point() else now)
+            ema(x)
+        scheduler.step()
+    return [net, ema]
+
+
+def swapped(h: Any) -> list[nn.Module]:
+    """Average the weights late, and make the batch norms' numbers of the average anew after the training."""
+    net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    average = torch.optim.swa_utils.AveragedModel(net)
+    scheduler = torch.optim.swa_utils.SWALR(optimizer, 0.05)
+    for _ in range(4):
+        x, y = batch()
+        h.start(net)
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+        h.stop()
+        h.step()
+        optimizer.zero_grad()
+        average.update_parameters(net)
+        scheduler.step()
+        torch.optim.swa_utils.update_bn([batch()[0] for _ in range(2)], average)
+    return [net, average]
+
+
+def with_memory(h: Any) -> list[nn.Module]:
+    """Truncated backpropagation through time: the state goes on from step to step."""
+    cells, head = nn.LSTM(8, 6, batch_first=True), nn.Linear(6, 4)
+    net = nn.ModuleDict({"cells": cells, "head": head})
+    optimizer = torch.optim.RMSprop(net.parameters(), 1e-2)
+    state = None
+    for _ in range(4):
+        x, y = torch.randn(2, 3, 8), torch.randint(0, 4, (6,))
+        h.start(net)
+        out, state = cells(x, state)
+        state = tuple(part.detach() for part in state)
+        loss = F.cross_entropy(head(out).flatten(0, 1), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        h.stop()
+        h.step()
+    return [net]
+
+
+def learning_to_learn(h: Any) -> list[nn.Module]:
+    """MAML: the weights that the loss is of are those after a step of gradient descent."""
+    net = Net()
+    optimizer = torch.optim.Adam(net.parameters(), 1e-2)
+    for _ in range(3):
+        (x, y), (u, v) = batch(), batch()
+        weights = dict(net.named_parameters())
+        h.start(net)
+        loss = F.cross_entropy(torch.func.functional_call(net, weights, (x,)), y)
+        slopes = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+        moved = {name: w - 0.1 * g for (name, w), g in zip(weights.items(), slopes, strict=True)}
+        optimizer.zero_grad()
+        F.cross_entropy(torch.func.functional_call(net, moved, (u,)), v).backward()
+        optimizer.step()
+        h.stop()
+        h.step()
+    return [net]
+
+
+def by_a_method(h: Any) -> list[nn.Module]:
+    """The model is never called: a method of it is, and calls its parts."""
+
+    class Named(Net):
+        def loss(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return F.cross_entropy(self.b(F.relu(self.a(x))), y)
+
+    net = Named()
+    optimizer = torch.optim.Adagrad(net.parameters(), 1e-2)
+    for _ in range(4):
+        x, y = batch()
+        h.start(net)
+        net.loss(x, y).backward()
+        optimizer.step()
+        h.stop()
+        h.step()
+        optimizer.zero_grad()
+    return [net]
+
+
+def contrasted(h: Any) -> list[nn.Module]:
+    """MoCo: the second view goes through an encoder that follows the first one, and is not trained."""
+    query = Net()
+    key = copy.deepcopy(query).requires_grad_(False)
+    optimizer = torch.optim.SGD(query.parameters(), 0.1)
+    for _ in range(3):
+        x, _ = batch()
+        view = x + 0.1 * torch.randn_like(x)
+        h.start(query)
+        q = F.normalize(query(view))
+        with torch.no_grad():
+            for kept, p in zip(key.parameters(), query.parameters(), strict=True):
+                kept.mul_(0.9).add_(p, alpha=0.1)
+            k = F.normalize(key(x))
+        loss = F.cross_entropy(q @ k.T / 0.1, torch.arange(len(x)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        h.stop()
+        h.step()
+    return [query, key]
 
 
 def one_step(net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import trainers
 from loop_client import Server
+from probe_torch import PrecisionDebugger
 from recorded import recorded
+from torch import nn
 
 SCRIPT = trainers.__file__
 KEYS = ["--level", "mix", "--task", "statistics", "--step", "[1, 2]"]  # a later --step wins
@@ -23,6 +29,7 @@ ALL: dict[str, tuple[list[str], list[int]]] = {
     "resumed": (["--first_step", "auto"], [2]),
     "lightning": (["--step", "[1, 2, 4]"], [1, 2]),  # the last validation is where a fifth step is awaited
     "lightning_turns": (["--step_ends", "all"], [1, 2]),
+    "lightning_resumed": (["--first_step", "auto"], [2]),
     "accelerate": ([], [1, 2]),
 }
 
@@ -30,7 +37,8 @@ ALL: dict[str, tuple[list[str], list[int]]] = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("runs"), *IMPORTED)
-    assert server.run("first", SCRIPT, "transformers")[0] == 0  # leaves checkpoints
+    for training in ("transformers", "lightning_checkpoints"):
+        assert server.run(f"first-{training}", SCRIPT, training)[0] == 0  # leaves checkpoints
     yield server
     server.close()
 
@@ -55,20 +63,30 @@ def test_a_trainer_is_recorded_as_by_hand(server: Server, training: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("training", "callback"),
+    ("training", "callback", "steps"),
     [
-        ("transformers", "transformers_callback"),
-        ("lightning", "lightning_callback"),
-        ("lightning_turns", "lightning_callback_turns"),
+        ("transformers", "transformers_callback", [1, 2]),
+        ("resumed", "transformers_callback_resumed", [2, 3]),
+        ("lightning", "lightning_callback", [1, 2]),
+        ("lightning_turns", "lightning_callback_turns", [1, 2]),
+        ("lightning_resumed", "lightning_callback_resumed", [2, 3]),
+        ("lightning_resumed_turns", "lightning_callback_resumed_turns", [4, 6]),
     ],
 )
-def test_a_callback_records_as_by_hand(server: Server, training: str, callback: str) -> None:
+def test_a_callback_records_as_by_hand(
+    server: Server, training: str, callback: str, steps: list[int]
+) -> None:
     by_hand, dump = server.folder / f"{callback}-own", server.folder / f"{callback}-probes"
-    code, out, said = server.run(f"{callback}-by-hand", SCRIPT, training, "hand", str(by_hand))
+    code, out, said = server.run(
+        f"{callback}-by-hand", SCRIPT, training, "hand", str(by_hand), json.dumps(steps)
+    )
     assert code == 0, said
-    assert server.run(f"{callback}-run", SCRIPT, callback, "hand", str(dump))[:2] == (0, out)
+    code, printed, said = server.run(
+        f"{callback}-run", SCRIPT, callback, "hand", str(dump), json.dumps(steps)
+    )
+    assert (code, printed, "Probe" in said) == (0, out, False), said
     found = [calls(folder) for folder in (dump, by_hand)]
-    assert len(found[0]) == 2
+    assert list(found[0]) == [f"step{n}/rank/dump.json" for n in steps]
     assert found[0] == found[1]
 
 
@@ -96,6 +114,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
     ("training", "steps", "launcher"),
     [
         ("torchrun", "[1, 2]", [*TORCHRUN, "--no-python", sys.executable]),
+        ("no_sync", "[1, 2]", [*TORCHRUN, "--no-python", sys.executable]),
         ("lightning_ddp", "[0, 1]", [sys.executable]),
     ],
 )
@@ -107,7 +126,7 @@ def test_two_processes_are_recorded_as_by_hand(
     run = ["-m", "probe_format", "run", *KEYS, "--step", steps, "--dump_path", "dump"]
     assert processes([*launcher, *run, SCRIPT, training], tmp_path) == by_hand == expected
     found = recorded(tmp_path / "dump")
-    numbers = (1, 2) if training == "torchrun" else (0, 1)
+    numbers = json.loads(steps)
     assert {os.path.dirname(path) for path in found} == {
         f"step{n}/rank{rank}" for n in numbers for rank in (0, 1)
     }
@@ -122,3 +141,63 @@ def processes(command: list[str], folder: Path) -> list[str]:
     )
     assert done.returncode == 0, done.stderr
     return sorted(done.stdout.splitlines())
+
+
+@pytest.mark.filterwarnings("error:Probe")
+def test_a_training_that_broke_off_leaves_the_callbacks_usable(tmp_path: Path) -> None:
+    """A step is open when an error or Ctrl-C ends a training; the next one begins with one of its own."""
+    from lightning.pytorch import LightningModule, Trainer
+    from probe_torch.callbacks.lightning import ProbeCallback as OfLightning
+    from probe_torch.callbacks.transformers import ProbeCallback as OfTransformers
+
+    class Module(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.fails = nn.Linear(8, 4), True
+
+        def training_step(self, batch: Any, i: int) -> Any:
+            loss = self.net(batch[0]).square().mean()
+            if self.fails:
+                raise KeyError("mine")
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.net.parameters(), 0.1)
+
+    with PrecisionDebugger(dump_path=str(tmp_path / "lightning"), level="L0") as debugger:
+        module, callback = Module(), OfLightning(debugger)
+        quiet: dict[str, Any] = dict.fromkeys(
+            ("logger", "enable_checkpointing", "enable_progress_bar"), False
+        )
+        for module.fails in (True, False):
+            trainer = Trainer(
+                accelerator="cpu", max_steps=2, callbacks=[callback], enable_model_summary=False, **quiet
+            )
+            with pytest.raises(KeyError, match="mine") if module.fails else contextlib.nullcontext():
+                trainer.fit(module, trainers.batches(8))
+    assert steps_in(tmp_path / "lightning") == {"step0": False, "step1": True, "step2": True}
+
+    state, model = SimpleNamespace(global_step=0), nn.Sequential(nn.Linear(2, 2))
+    with PrecisionDebugger(dump_path=str(tmp_path / "transformers"), level="L0") as debugger:
+        of_transformers = OfTransformers(debugger)
+        for first, fails in ((0, True), (7, False)):
+            state.global_step = first
+            of_transformers.on_train_begin(None, state, None)
+            of_transformers.on_step_begin(None, state, None, model=model)
+            model(torch.ones(1, 2)).sum()
+            if fails:
+                continue
+            model(torch.ones(1, 2)).sum().backward()
+            of_transformers.on_optimizer_step(None, state, None)
+            of_transformers.on_step_end(None, state, None)
+    assert steps_in(tmp_path / "transformers") == {"step0": False, "step7": True}
+
+
+def steps_in(dump: Path) -> dict[str, bool]:
+    """Return the steps of a dump, and whether each has gradients."""
+    found = recorded(dump)
+    return {
+        path.split("/")[0]: any(".backward" in name for name in document["data"])
+        for path, document in found.items()
+        if "dump.json" in path
+    }

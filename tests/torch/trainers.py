@@ -104,19 +104,31 @@ def transformers(h: Any, callback: Any = None, **more: Any) -> nn.Module:
     return model
 
 
-def transformers_callback(h: Any) -> nn.Module:
+def transformers_callback(h: Any, **more: Any) -> nn.Module:
     """Train with Probe's callback instead."""
     from probe_torch.callbacks.transformers import ProbeCallback
 
-    return transformers(loops.Nothing(), callback=ProbeCallback(h))
+    return transformers(loops.Nothing(), callback=ProbeCallback(h), **more)
+
+
+_RESUME = {"resume_from_checkpoint": "checkpoints/checkpoint-2"}
 
 
 def resumed(h: Any) -> nn.Module:
-    return transformers(h, resume_from_checkpoint="checkpoints/checkpoint-2")
+    return transformers(h, **_RESUME)
 
 
-def lightning(h: Any, *, turns: bool = False, callback: Any = None, **more: Any) -> nn.Module:
-    """Train with two batches to an update, or, with turns, two optimizers in manual optimization; and validation."""
+def transformers_callback_resumed(h: Any) -> nn.Module:
+    return transformers_callback(h, **_RESUME)
+
+
+def lightning(
+    h: Any, *, turns: bool = False, callback: Any = None, epochs: int = 2, resume: bool = False, **more: Any
+) -> nn.Module:
+    """Train with two batches to an update, or, with turns, two optimizers in manual optimization; and validation.
+
+    epochs: after one, a checkpoint is left. resume: go on from it.
+    """
     import lightning
 
     class Module(lightning.LightningModule):
@@ -156,6 +168,10 @@ def lightning(h: Any, *, turns: bool = False, callback: Any = None, **more: Any)
         def __init__(self) -> None:
             self.begun, self.updates = False, 0
 
+        def on_train_start(self, trainer: Any, module: Any) -> None:
+            self.updates = trainer.global_step
+            h.set_init_step(4 if resume and turns else self.updates)
+
         def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, i: int) -> None:
             if not self.begun:
                 h.start(module)
@@ -169,7 +185,7 @@ def lightning(h: Any, *, turns: bool = False, callback: Any = None, **more: Any)
 
     trainer = lightning.Trainer(
         accelerator="cpu",
-        max_epochs=2,
+        max_epochs=epochs,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -180,20 +196,45 @@ def lightning(h: Any, *, turns: bool = False, callback: Any = None, **more: Any)
         **more,
     )
     module = Module()
-    trainer.fit(module, batches(8), batches(16))
+    left = f"turns{turns}.ckpt"
+    trainer.fit(module, batches(8), batches(16), ckpt_path=left if resume else None)
+    if epochs == 1:
+        trainer.save_checkpoint(left)
     say({name: float(value) for name, value in trainer.callback_metrics.items()})
     return module
 
 
-def lightning_callback(h: Any, turns: bool = False) -> nn.Module:
+def lightning_callback(h: Any, **how: Any) -> nn.Module:
     """Train with Probe's callback instead."""
     from probe_torch.callbacks.lightning import ProbeCallback
 
-    return lightning(loops.Nothing(), turns=turns, callback=ProbeCallback(h))
+    return lightning(loops.Nothing(), callback=ProbeCallback(h), **how)
 
 
 def lightning_callback_turns(h: Any) -> nn.Module:
     return lightning_callback(h, turns=True)
+
+
+def lightning_checkpoints(h: Any) -> nn.Module:
+    """Leave what the next ones go on from."""
+    lightning(h, epochs=1)
+    return lightning(h, turns=True, epochs=1)
+
+
+def lightning_resumed(h: Any) -> nn.Module:
+    return lightning(h, resume=True)
+
+
+def lightning_resumed_turns(h: Any) -> nn.Module:
+    return lightning(h, turns=True, resume=True)
+
+
+def lightning_callback_resumed(h: Any) -> nn.Module:
+    return lightning_callback(h, resume=True)
+
+
+def lightning_callback_resumed_turns(h: Any) -> nn.Module:
+    return lightning_callback(h, turns=True, resume=True)
 
 
 def lightning_turns(h: Any) -> nn.Module:
@@ -242,6 +283,30 @@ def torchrun(h: Any) -> nn.Module:
         x, y = loops.batch()
         h.start(net.module)
         F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+        h.stop()
+        h.step()
+        optimizer.zero_grad()
+    dist.barrier()
+    dist.destroy_process_group()
+    return net
+
+
+def no_sync(h: Any) -> nn.Module:
+    """Add two batches up, of which the first one's gradients are not averaged over the processes at once."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    net = nn.parallel.DistributedDataParallel(loops.Net(), gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    torch.manual_seed(dist.get_rank())
+    for _ in range(3):
+        (x, y), (u, v) = loops.batch(), loops.batch()
+        h.start(net.module)
+        with net.no_sync():
+            F.cross_entropy(net(x), y).backward()
+        F.cross_entropy(net(u), v).backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         h.stop()
         h.step()

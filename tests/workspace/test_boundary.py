@@ -34,6 +34,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
             "on_demand",
             "own_code",
             "safe_files",
+            "statistics",
             "suggest",
             "terminal",
         },
@@ -41,7 +42,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"names", "plain_files"},
         {"journal", "schema", "tensors"},
         {"read"},
-        {"write"},
+        {"watch", "write"},
         {"cli"},
         {"face"},
         {"__main__"},
@@ -60,7 +61,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"tensors"},
         {"patching"},
         {"hooks"},
-        {"dropout", "saving"},
+        {"dropout", "saving", "watch"},
         {"loop", "perturb", "seed", "session"},
         {"debugger"},
         {"auto", "callbacks", "planning"},
@@ -84,7 +85,6 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     ),
     "probe_save": (
         {"frameworks", "uncompiled"},
-        {"settings"},
         {"step_journal"},
         {"described_values"},
         {"awaited_gradients"},
@@ -152,7 +152,7 @@ ONLY_IN = {
 }
 
 # Whose dicts begin with a key "k": the functions that make the journal's events.
-MAKES_EVENTS = {"probe_format.journal.events", "probe_format.journal.version1"}
+MAKES_EVENTS = {"probe_format.journal.events", "probe_format.journal.version1", "probe_format.watch.writer"}
 
 JUNK_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "tools"}
 

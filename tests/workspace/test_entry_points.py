@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 
 import pytest
 from members import MEMBERS, modules, toml
-from probe_format.cli.added import COMMANDS
+from probe_format.cli.main import COMMANDS
 
 # The groups, and the package that looks for what is in them.
 GROUPS = {"probe.commands", "probe.levels", "probe.frameworks"}

@@ -14,7 +14,7 @@ WARNS, PRINTS = "probe_runtime.notice", "probe_format.terminal"
 ALLOWED = {
     ("probe_format.cli.main", "sys.stdout"): "ends quietly when the reader has gone; sets what stays unprintable",
     ("probe_format.cli.main", "sys.stderr"): "the same",
-    ("probe_analysis.cli.command", "sys.stdout"): "goes on to the exit code when the reader has gone",
+    ("probe_format.cli.command", "sys.stdout"): "goes on to the exit code when the reader has gone",
     ("probe_analysis.cli.trend", "sys.stdout"): "asks for the encoding",
     ("probe_kernel.control.kernel_patterns", "warnings.catch_warnings"): "a pattern of the user's is tried",
     ("probe_kernel.control.kernel_patterns", "warnings.simplefilter"): "the same",

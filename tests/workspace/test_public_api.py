@@ -41,13 +41,14 @@ PACKAGE_NAMES: dict[str, set[str]] = {
 # is private to its package (test_boundary.py). A room has ``__all__``; a module offers what it defines without an
 # underscore.
 MODULE_NAMES: dict[str, set[str]] = {
-    "probe_format.cli": {"add_rank", "add_step", "exit_code", "refuse_unknown", "whole_number"},
+    "probe_format.cli": {"Command", "add_dump", "add_part", "run_one_of", "shown", "whole_number"},
     "probe_format.errors": {
-        "ConfigError", "DamagedError", "FormatError", "ProbeError", "Problem", "TooLargeError", "UsageError",
+        "ConfigError", "DamagedError", "FormatError", "NonFiniteError", "ProbeError", "Problem",
+        "TooLargeError", "UsageError",
     },
     "probe_format.excerpts": {"brief", "cut", "error_text", "text"},
     "probe_format.journal": {
-        "Count", "events", "Fold", "folded", "hole", "JournalContents", "JournalWriter", "lost", "MAGIC",
+        "Count", "events", "Fold", "folded", "HOLE", "hole", "JournalContents", "JournalWriter", "lost", "MAGIC",
         "Pages", "read_journal", "Slot",
     },
     "probe_format.journal.events": {
@@ -60,29 +61,33 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.layout": {
         "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "Mode", "RANK_DIR", "REPORT", "STACK", "STEP_DIR",
-        "StepDir", "TENSORS", "dump_path_of", "existing_dump", "find_steps", "holds_data", "is_dump_dir",
-        "mode_of", "rank_dir",
+        "ROWS", "StepDir", "TENSORS", "WATCH", "dump_path_of", "existing_dump", "find_steps", "holds_data",
+        "is_dump_dir", "mode_of", "rank_dir", "watch_file",
     },
     "probe_format.names": {
         "ApiName", "CLIP_GRAD", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "OPTIMIZER",
-        "ParamsGradName", "as_optimizer_gets", "debug_record", "first_forward", "gradient_record", "is_name",
-        "parse_debug_name", "parse_name", "safe_file_name", "tensor_file_name", "with_direction",
+        "ParamsGradName", "as_optimizer_gets", "debug_record", "first_forward", "gradient_record",
+        "parse_debug_name", "parse_name", "parsed", "safe_file_name", "tensor_file_name", "with_direction",
     },
     "probe_format.on_demand": {"on_demand"},
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "RUNNER", "is_own"},
     "probe_format.plain_files": {"in_memory", "is_file", "read_file", "read_plain", "refuse_link"},
     "probe_format.terminal": {"ProgressLine", "printable", "say", "tell"},
     "probe_format.read": {
-        "Dump", "journal_fold", "Loss", "Lost", "open", "Origin", "origins", "Progress", "Rank", "Record", "Records",
-        "State", "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor", "Verdict", "verify", "verify_rank",
+        "begins", "Dump", "journal_fold", "Loss", "Lost", "none_begins", "open", "Origin", "origins", "Progress",
+        "Rank", "Record", "Records", "State", "STATES", "Step", "Suspect", "suspect_of", "suspects", "Tensor",
+        "Verdict", "verify", "verify_rank",
     },
     "probe_format.safe_files": {
         "Descriptor", "FILE_MODE", "FOLDER_MODE", "Folder", "make_folder", "naming", "replace_file",
     },
     "probe_format.schema": {
-        "is_tensor", "kinds_asked_for", "kinds_of", "non_finite", "only_views", "others",
-        "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "tensors", "Value", "walk",
-        "why_lost", "writes_into",
+        "broken", "is_tensor", "kinds_asked_for", "kinds_of", "MASK", "may_begin", "non_finite", "only_views", "others",
+        "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "Suspect", "suspect_of", "tensors", "Value",
+        "walk", "why_lost", "writes_into",
+    },
+    "probe_format.statistics": {
+        "BROKEN", "COUNTS", "KEYS", "NOT_FINITE", "NUMBERS", "Statistic", "TABLE", "WHOLE",
     },
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {
@@ -96,10 +101,13 @@ MODULE_NAMES: dict[str, set[str]] = {
         "CONTAINERS", "Describe", "Described", "Form", "MAX_DEPTH", "MAX_LEAVES", "TABLE", "UNKNOWN", "ValuePath",
         "ValueWalk", "first_met", "is_leaf", "json_key", "plain", "remembering", "unsupported",
     },
+    "probe_format.watch": {
+        "ABSENT", "Column", "KINDS", "Kind", "Row", "WatchFile", "WatchWriter", "free_place", "watch_files",
+    },
     "probe_format.write": {
-        "check_writable", "clear", "Claim", "Count", "Coverage", "discard", "Documents", "documents_bytes", "explain",
-        "FORMAT_VERSION", "in_use", "RankWriter", "reason", "recover", "recover_rank", "Recovery", "remains", "slot_of",
-        "Summary", "Tally", "write_documents",
+        "amend_report", "check_writable", "clear", "Claim", "Count", "Coverage", "discard", "Documents",
+        "documents_bytes", "explain", "FORMAT_VERSION", "in_use", "Look", "NoRoom", "RankWriter", "reason", "recover",
+        "recover_rank", "Recovery", "remains", "slot_of", "Summary", "Tally", "write_documents",
     },
     "probe_runtime.collect": {
         "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "faults_reported", "Gradients",
@@ -109,8 +117,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_runtime.auto": {"AutoSteps", "Containment", "Scene", "named_by_job", "search"},
     "probe_runtime.config": {
-        "Check", "Checked", "Config", "ConfigEntry", "ConfigFile", "Findings", "StepRule", "choice", "compact",
-        "declared_keys", "earlier_dump", "flag", "key", "load", "parse_init_step", "resolve",
+        "Check", "Checked", "Condition", "Config", "ConfigEntry", "ConfigFile", "Findings", "StepRule", "Then",
+        "choice", "compact", "declared_keys", "earlier_dump", "flag", "key", "load", "parse_init_step", "resolve",
     },
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
@@ -118,7 +126,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "is_handed_on", "options_of", "run_both", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},
-    "probe_runtime.notice": {"log", "log_once", "notice"},
+    "probe_runtime.notice": {"log", "log_once", "notice", "user_frame"},
     "probe_runtime.patching": {
         "Apis", "Function", "Held", "Label", "Listed", "NEVER_SCANNED", "Nested", "Patches", "Place", "Prepared",
         "RISK_LEVELS", "Regions", "Scan", "Switch", "Tap", "api_list", "attributes_of", "go_down", "guards",
@@ -128,9 +136,13 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.planning": {"CountedFiles", "DumpPlan", "loss_in", "outcome", "typical_numbers", "wanted"},
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {
-        "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move",
+        "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move", "Opened",
         "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "class_or_instance", "kernel_package",
-        "perturbed", "preflight", "seed_process", "set_variable",
+        "Watch", "WatchSession", "WatchedStep", "Watcher", "keep_to", "perturbed",
+        "preflight", "seed_process", "set_variable",
+    },
+    "probe_runtime.watch": {
+        "Allowance", "Budget", "Columns", "Norms", "Ring", "StepSeen", "Trigger", "Triggers", "WatchedRow",
     },
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {

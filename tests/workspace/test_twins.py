@@ -10,7 +10,7 @@ TWINS = ("probe_torch", "probe_mindspore")
 PAIRS = {
     "auto", "callbacks", "debugger", "demo", "demo_model", "dropout", "perturb", "ranks", "saving", "seed",
     "hooks", "hooks.collectives", "hooks.collector", "hooks.gradients", "hooks.input_edges", "hooks.modules",
-    "hooks.nodes", "hooks.parameter_gradients",
+    "hooks.nodes", "hooks.parameter_gradients", "hooks.scalers",
     "loop", "loop.scene", "loop.taps",
     "patching", "patching.apis", "patching.callers", "patching.introspection", "patching.lookup", "patching.patches",
     "patching.regions", "patching.wrappers",
@@ -28,6 +28,10 @@ ONLY_TORCH = {
     "hooks.recompute": "what Cell.recompute() runs again on MindSpore is counted as further calls",
     "hooks.swaps": "MindSpore has no swap_tensors",
     "hooks.written_views": "MindSpore's tensors do not show the base of a view",
+    "hooks.updates": "an optimizer of MindSpore is called with the gradients",
+    **dict.fromkeys(
+        ("watch", "watch.norms", "watch.parameters", "watch.updates", "watch.watcher"), "to come"
+    ),
     "patching.operators": "what Python calls as an operator in MindSpore is a Primitive, and is in its lists",
     "patching.fakes": "MindSpore has no fake tensors",
     "patching.torch_tables": "MindSpore keeps no tables of its functions by identity",

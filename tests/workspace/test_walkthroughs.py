@@ -23,6 +23,9 @@ PAGES = [
     "plan",
     "command-line",
     "run",
+    "inference",
+    "catch-the-bad-step",
+    "callbacks",
 ]
 ELSEWHERE = {"quick-start-mindspore": "tests/mindspore/test_walkthroughs.py"}
 #: Pages that explain, and have nothing to run.

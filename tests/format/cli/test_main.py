@@ -10,8 +10,8 @@ from pathlib import Path
 
 import probe_format
 import pytest
-from probe_format.cli import added, commands
-from probe_format.cli.main import main
+from probe_format.cli import commands
+from probe_format.cli.main import main, versions
 from probe_format.errors import UsageError
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -149,9 +149,9 @@ def holding(**counts):
 NAN, INF = holding(nan_count=2), holding(posinf_count=1, Max="Infinity", Min=1.0)
 
 
-def dumped(rank, data, *, task="statistics", construct=None, stack=None, framework="pytorch"):
+def dumped(rank, data, *, task="statistics", construct=None, stack=None, framework="pytorch", **more):
     rank.mkdir(parents=True)
-    header = {"task": task, "level": "mix", "framework": framework, "dump_data_dir": None}
+    header = {"task": task, "level": "mix", "framework": framework, "dump_data_dir": None, **more}
     (rank / "dump.json").write_text(json.dumps({**header, "data": data}))
     for name, content in (("construct", construct), ("stack", stack)):
         if content is not None:
@@ -319,6 +319,19 @@ def test_full_has_every_number_and_every_argument(capsys, tmp_path):
     assert out.splitlines()[-2].split()[-6:] == ["mean", "-0.5", "norm", "2.23607", "checksum", "0badcafe"]
 
 
+def test_records_are_chosen_by_their_label(capsys, tmp_path):
+    data = {f"Torch.sum.{n}.forward": {**call([FINITE], [FINITE]), "label": f"req {n}"} for n in range(12)}
+    data["Torch.sum.3.backward"] = {"input": [FINITE], "output": [FINITE]}
+    data["Torch.sum.12.forward"] = call([FINITE], [FINITE])
+    dump = dumped(tmp_path / "d" / "step0" / "rank", data, labels=[f"req {n}" for n in range(12)])
+    _, out, _ = run(capsys, "show", dump, "--brief", "--label", "req 3")
+    lines = out.splitlines()
+    ten = ", ".join(f"req {n}" for n in range(10))
+    assert lines[1] == f"  labels: {ten}, and 2 more"
+    assert lines[3:5] == ["Torch.sum.3.forward  [label req 3]", "Torch.sum.3.backward"]
+    assert run(capsys, "show", dump, "--label", "req")[1].splitlines()[-2].startswith("(no record matches")
+
+
 def test_graph_and_pynative_are_told_apart(capsys, tmp_path):
     for mode in ("graph", "pynative"):
         ours = {**FINITE, "type": "mindspore.Tensor", "dtype": "Float32"}
@@ -454,7 +467,7 @@ def test_a_fault_inside_a_package_is_not_taken_for_its_absence(a_package):
 
 
 def test_a_command_of_ours_that_is_not_installed_says_what_to_install(capsys, monkeypatch):
-    monkeypatch.setattr(added, "added_commands", dict)
+    monkeypatch.setattr("probe_format.cli.main.added_commands", dict)
     assert run(capsys, "diff", "a", "b") == (
         2, "", "probe diff: not installed here. Install it with: pip install probe-analysis\n"
     )  # fmt: skip
@@ -489,7 +502,7 @@ def test_the_version_is_that_of_every_package_which_is_installed(capsys, monkeyp
     assert said.keys() >= {"probe-format", *ours}
     assert all(number == version(name) for name, number in said.items())
     monkeypatch.setattr(sys, "path", [])
-    assert list(added.versions()) == []
+    assert list(versions()) == []
 
 
 def test_a_reader_that_goes_away_is_no_error():

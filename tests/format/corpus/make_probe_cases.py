@@ -13,8 +13,8 @@ from probe_format.schema.tensor_objects import tensors
 from probe_format.tensors import npy_bytes, pt_bytes, write_parts
 from probe_format.tensors.stats import stats_json, stats_of
 from probe_format.write import recover
+from probe_format.write.coverage import Summary
 from probe_format.write.rank_writer import RankWriter
-from probe_format.write.summary import Summary
 
 HERE = Path(__file__).parent / "probe"
 FILES = "dump_tensor_data"

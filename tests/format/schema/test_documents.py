@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from probe_format import jsonio
 from probe_format.errors import DamagedError, FormatError
 from probe_format.schema import non_finite
-from probe_format.schema.construct import Construct, parse_construct
+from probe_format.schema.calls import Construct, Stack, parse_construct, parse_stack
 from probe_format.schema.dump import parse_dump
 from probe_format.schema.report import parse_report
-from probe_format.schema.stack import Stack, parse_stack
 from probe_format.schema.tensor_objects import is_tensor, path_text, tensors
 
 TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0}

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from probe_format.schema.construct import check_construct
+from probe_format.schema.calls import check_construct, check_stack
 from probe_format.schema.dump import check_debug, check_dump
 from probe_format.schema.report import check_report
-from probe_format.schema.stack import check_stack
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 NAMES = ("dump", "debug", "stack", "construct", "report")
@@ -92,8 +91,14 @@ FORWARD = {
 VALID = {
     "dump": {
         **HEADER,
+        "labels": ["req-42"],
         "data": {
-            "Module.fc.Linear.forward.0": {**FORWARD, "parameters": {"w": TENSOR}, "recompute": FORWARD},
+            "Module.fc.Linear.forward.0": {
+                **FORWARD,
+                "parameters": {"w": TENSOR},
+                "recompute": FORWARD,
+                "label": "req-42",
+            },
             "Torch.log.0.forward": {**FORWARD, "raised": "ValueError: no", "incomplete": True},
             "Torch.log.0.backward": {
                 "input": [None],
@@ -159,6 +164,9 @@ LINEAR = "Module.fc.Linear.forward.0"
         (("report", "graphs"), []),
         (("report", "graphs", "Net"), 1),
         (("dump", "data"), []),
+        (("dump", "labels"), "req-42"),
+        (("dump", "labels", 0), 42),
+        (("dump", "data", LINEAR, "label"), 42),
         (("dump", "task"), "stats"),
         (("dump", "level"), "L3"),
         (("dump", "tool"), KeyError),

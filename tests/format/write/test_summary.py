@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format.jsonio import finite
-from probe_format.write.coverage import Coverage
-from probe_format.write.summary import LARGEST, Summary
+from probe_format.write.coverage import LARGEST, Coverage, Summary
 
 
 def tensor(norm, **kw):

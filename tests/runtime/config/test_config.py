@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.suggest import nearest, nearest_names
+from probe_runtime.config.condition import conditions
 from probe_runtime.config.config import KEYS, Config
 from probe_runtime.config.config_file import load
 from probe_runtime.config.keep import Keep
@@ -218,7 +219,8 @@ def test_nothing_given() -> None:
         ({"dump_pth": "x"}, "dump_pth", ["Did you mean 'dump_path'?"]),
         ({"zzzzz": 1}, "zzzzz", ["not a key", "dump_path", "tensor_list"]),
         ({5: 1}, "5", ["not a key"]),
-        ({"dump_enable": False}, "dump_enable", ["start()"]),
+        ({"dump_enable": "no"}, "dump_enable", ["not a bool"]),
+        ({"dump_enable": False, "level": "debug"}, "dump_enable", ["start()"]),
         ({"statistics": 3}, "statistics", ["keys and values"]),
         (
             {"statistics": {"summary_mode": "md4"}},
@@ -592,3 +594,99 @@ def test_every_key_is_on_the_page() -> None:
             assert default.strip().startswith(str(defaults[key]).lower()), key
         elif isinstance(defaults.get(key), str) and key != "dump_path":
             assert f"`{defaults[key]}`" in default, key
+
+
+# ---------------- when, then
+
+
+@pytest.mark.parametrize(
+    ("item", "kept"),
+    [
+        ("non_finite", ("non_finite", "", "", 0.0)),
+        (" non_finite( backward ) ", ("non_finite", "backward", "", 0.0)),
+        ("norm(parameters_grad) > 1e3", ("norm", "parameters_grad", ">", 1000.0)),
+        ("norm( parameters_grad )<=0.5", ("norm", "parameters_grad", "<=", 0.5)),
+        ("spike(train/loss) >= 5", ("spike", "train/loss", ">=", 5.0)),
+        ("SIGUSR1", ("signal", "SIGUSR1", "", 0.0)),
+        ("file: /tmp/a b", ("file", "/tmp/a b", "", 0.0)),
+        ({"file": "x"}, ("file", "x", "", 0.0)),
+        ("package.module:judges.one", ("function", "package.module:judges.one", "", 0.0)),
+    ],
+)
+def test_a_condition(item: Any, kept: tuple[Any, ...]) -> None:
+    (found,) = resolve(when=item, level="mix").when
+    assert (found.kind, found.subject, found.sign, found.limit) == kept
+    assert resolve(when=[item], level="mix").when == (found,)
+    assert conditions([str(found)], "when") == ((found,), ())
+
+
+@pytest.mark.parametrize(
+    ("item", "word"),
+    [
+        (3, "is no condition"),
+        ("nonfinite", "'non_finite'"),
+        ("non_finite(forwards)", "'forward'"),
+        ("non_finite > 3", "is not known"),
+        ("norm(parameter_grad) > 3", "'parameters_grad'"),
+        ("norm(parameters_grad)", "compares nothing"),
+        ("norm(parameters_grad) > much", "'much' is no number"),
+        ("norm(parameters_grad) > nan", "'nan' is no number"),
+        ("norm(parameters_grad) == 3", "not understood"),
+        ("spike(loss) < 3", "above a number of times"),
+        ("spike() > 3", "compares nothing"),
+        ("SIGUSR3", "'SIGUSR1'"),
+        ("SIGKILL", "is not known"),
+        ("file:", "names no file"),
+        ("__import__('os').system('x')", "not understood"),
+        ("f(x)[0] > 1", "not understood"),
+        ("a:b()", "not understood"),
+        ("", "not understood"),
+    ],
+)
+def test_no_condition(item: Any, word: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(when=["non_finite", item], level="mix")
+    assert word in str(caught.value)
+    assert {p.where for p in caught.value.problems} == {"argument when[1]"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "word"),
+    [
+        ({"task": "structure"}, "task 'structure' records none"),
+        ({"summary_mode": "xor"}, "summary_mode 'xor' records none"),
+        ({"level": "L1"}, "level 'L1' records no gradients"),
+        ({"data_mode": ["forward"]}, "leaves gradients of parameters out"),
+        ({"when": "norm(optimizer_grad) > 1"}, "Set optimizer_grad"),
+    ],
+)
+def test_a_condition_on_numbers_that_are_not_recorded(keys: dict[str, Any], word: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(**{"when": "norm(parameters_grad) > 1", "level": "mix", **keys})
+    assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        ("mix", "does not say what happens"),
+        ({"levl": "mix"}, "'level'"),
+        ({"level": "L2"}, "then.level"),
+        ({"task": "structure"}, "then.task"),
+        ({"steps": 0}, "then.steps"),
+        ({"times": True}, "then.times"),
+    ],
+)
+def test_no_reaction(value: Any, word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        resolve(when="non_finite", then=value)
+
+
+def test_a_reaction_to_nothing() -> None:
+    with pytest.raises(ConfigError, match="Write when as well"):
+        resolve(then={"level": "mix"})
+
+
+@pytest.mark.parametrize("level", ["debug", "L2"])
+def test_a_level_without_conditions_says_so(level: str) -> None:
+    assert any("when has no effect" in text for text in resolve(when="non_finite", level=level).warnings)

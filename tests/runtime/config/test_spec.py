@@ -33,7 +33,9 @@ SAID = {
     "apis": "the packaged one", "dump_path": "`./dump_path`, and a warning", "data_mode": '`["all"]`',
     "level": "`L1`; `mix` for task `structure`", "overwrite": "false: refused",
     "async_bytes": "1073741824 (1 GiB)", "models": "what optimizers train",
-    "keep": "every step",
+    "keep": "every step", "max_bytes": "no limit", "min_free_bytes": "no limit",
+    "dump_enable": "not set: steps are dumped, and the file is read once",
+    "when": "none", "then": "they are dumped as the others; once",
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import pickle
@@ -768,6 +769,60 @@ def test_what_an_optimizer_gets(asked: bool, tmp_path: Path) -> None:
         assert data[other].keys() == {"weight", "bias"}
     left_out = report(tmp_path / "dump")["counts"]["left_out"]
     assert left_out.get("gradients of an optimizer's own copies of parameters", 0) == asked
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_what_an_optimizer_gets_is_what_its_own_hooks_have_left(raises: bool, tmp_path: Path) -> None:
+    """torch calls the hooks on all optimizers first, so that one on this optimizer would clip after we have looked."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    got: list[Tensor] = []
+
+    def clip(*_: object) -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        assert model[0].weight.grad is not None
+        got.append(model[0].weight.grad.clone())
+        if raises and len(got) == 1:
+            raise ZeroDivisionError
+
+    with opened(tmp_path, level="L0", task="tensor", optimizer_grad=True) as debugger:
+        debugger.start(model)
+        for turn in range(3):
+            if turn == 1:
+                optimizer.register_step_pre_hook(clip)
+            model(torch.ones(1, 2)).sum().backward()
+            with contextlib.suppress(ZeroDivisionError):
+                optimizer.step()
+        own = list(optimizer._optimizer_step_pre_hooks.values())
+        debugger.stop()
+        debugger.step()
+    assert own == list(optimizer._optimizer_step_pre_hooks.values()) == [clip]
+    layer = "Module.0.Linear.optimizer_grad"
+    data = {name: row for name, row in records(tmp_path / "dump").items() if "optimizer_grad" in name}
+    names = [name for name in data if name.startswith(layer)]
+    assert names == [layer, f"{layer}.1", f"{layer}.2"][: 2 if raises else 3]
+    assert torch.equal(load(tmp_path / "dump", data[names[-1]]["weight"][0]), got[-1])
+
+
+def test_what_a_compiled_optimizer_gets(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def clip(*_: object) -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+
+    optimizer.register_step_pre_hook(clip)
+    step = torch.compile(optimizer.step, backend="eager")
+    for number in range(3):
+        with opened(tmp_path / str(number), level="L0", optimizer_grad=True) as debugger:
+            debugger.start(model)
+            model(torch.ones(1, 2)).sum().backward()
+            step()
+            debugger.stop()
+            debugger.step()
+        found = records(tmp_path / str(number) / "dump")["Module.0.Linear.optimizer_grad"]
+        norms = [row["Norm"] for (row,) in found.values()]
+        assert sum(norm**2 for norm in norms) ** 0.5 == pytest.approx(0.01, rel=1e-3)
 
 
 @pytest.mark.parametrize("cleared", ["before the step", "after the step"])

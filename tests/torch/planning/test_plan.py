@@ -405,3 +405,14 @@ def test_what_keep_leaves_is_what_the_disk_holds(tmp_path: Path) -> None:
     keys = {"level": "mix", "dump_path": str(tmp_path / "d"), "keep": {"last": 3}}
     found = [plan(model, keys, x), plan(model, {**keys, "step": "0-1"}, x)]
     assert [each.steps for each in found] == [4, 2]
+
+
+def test_what_triggers_add_is_planned_or_said(tmp_path: Path) -> None:
+    """Each trigger keeps as many steps as `keep` has, once more; those of `then` are not in the sizes: it says so."""
+    keys = {"level": "L0", "dump_path": str(tmp_path / "d"), "keep": {"last": 3}, "when": ["non_finite"]}
+    keys["then"] = {"task": "tensor", "steps": 2, "times": 4}
+    planned = plan(nn.Linear(2, 2), keys, torch.ones(1, 2))
+    assert planned.steps == 4 + 3 * 4
+    assert any(
+        note.startswith("then: up to 8 steps more, at level L0, task tensor") for note in planned.notes
+    )

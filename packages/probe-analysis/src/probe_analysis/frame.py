@@ -1,7 +1,5 @@
 """Show a result short, as a table in a notebook, and as a pandas frame where pandas is installed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from html import escape

@@ -1,7 +1,5 @@
 """Write a file where the user said, so that it is whole under its name, or not there."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

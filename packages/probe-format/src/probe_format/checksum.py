@@ -1,7 +1,5 @@
 """Compute checksums of bytes, which the key ``md5`` holds because msprobe's readers expect them there."""
 
-from __future__ import annotations
-
 import os
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Define the errors that Probe raises; every message says what is wrong, where, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from attrs import frozen
@@ -22,6 +20,19 @@ class ProbeError(Exception):
 
 class UsageError(ProbeError):
     """Raised when a call makes no sense at this moment (start twice, L0 without a model, ...)."""
+
+
+class NonFiniteError(ProbeError):
+    """Raised into the run at the call where values begin that are not finite (`on_non_finite: raise`).
+
+    record: the name of the call's record.
+    line: the user's line that made the call, as a stack has it; empty where nobody knows it.
+    """
+
+    def __init__(self, text: str, record: str, line: str) -> None:
+        super().__init__(text)
+        self.record = record
+        self.line = line
 
 
 class FormatError(ProbeError):

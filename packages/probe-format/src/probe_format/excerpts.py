@@ -1,7 +1,5 @@
 """Shorten values and errors for messages, which stay readable whatever a file or an object holds."""
 
-from __future__ import annotations
-
 import reprlib
 from typing import Any
 

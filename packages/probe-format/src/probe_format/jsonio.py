@@ -5,12 +5,11 @@ msprobe writes bare ``NaN`` tokens, which orjson refuses to read. Callers turn n
 with `finite` before they get here; `dumps` handles big integers, `loads` handles those and the bare tokens.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -66,11 +65,13 @@ def dumps(value: Any) -> bytes:
     raises ValueError.
     """
     try:
-        return orjson.dumps(value, _finished)
+        return orjson.dumps(value, _fragment)
     except TypeError:
         # Integers over 64 bits and lone surrogates are rare, so the slow standard library is good enough.
         try:
-            text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_thaw)
+            text = json.dumps(
+                value, allow_nan=False, separators=(",", ":"), default=partial(_finished, loads)
+            )
         except RecursionError:
             raise ValueError("it nests deeper than Python can follow") from None
         return text.encode("ascii")
@@ -87,18 +88,14 @@ def members(values: dict[str, Any]) -> bytes:
     return b"," + dumps(values)[1:-1] if values else b""
 
 
-def _finished(value: Any) -> Any:
-    """Return finished JSON in the form that orjson inserts unchanged."""
+def _finished(inserted: Callable[[bytes], Any], value: Any) -> Any:
+    """Return finished JSON in the form in which an encoder inserts it unchanged."""
     if type(value) is bytes:
-        return orjson.Fragment(value)
+        return inserted(value)
     raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
 
 
-def _thaw(value: Any) -> Any:
-    """Return the value in finished JSON, for the standard library's encoder."""
-    if type(value) is bytes:
-        return loads(value)
-    raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
+_fragment = partial(_finished, orjson.Fragment)
 
 
 def loads(data: bytes | str) -> Any:

@@ -1,10 +1,9 @@
 """Locate a dump's files: ``<dump_path>/step<N>/rank<R>/``, or ``.../rank/`` when not distributed."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Container, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +17,8 @@ REPORT = "report.json"
 JOURNAL = "records.journal"
 TENSORS = "dump_tensor_data"
 ERRORS = "dump_error_info.log"
+WATCH = "watch"
+ROWS = ".rows"
 
 #: Patterns of folder names: a step with its number, and a rank with its number if it has one.
 STEP_DIR = re.compile(r"step(\d+)", re.ASCII)
@@ -42,6 +43,11 @@ class StepDir:
 def rank_dir(dump_path: Path, step: int, rank: int | None) -> Path:
     """Return the directory of one step of one process; ``rank`` is None when not distributed."""
     return dump_path / f"step{step}" / ("rank" if rank is None else f"rank{rank}")
+
+
+def watch_file(dump_path: Path, rank: int | None) -> Path:
+    """Return the file that task `watch` writes for a process; ``rank`` is None when not distributed."""
+    return dump_path / WATCH / f"rank{'' if rank is None else rank}{ROWS}"
 
 
 def dump_path_of(directory: Path) -> Path:
@@ -74,17 +80,10 @@ def mode_of(path: Path) -> Mode | None:
 
 
 def _steps_in(parent: Path, mode: Mode | None) -> Iterator[StepDir]:
-    for path in _directories(parent):
-        if match := STEP_DIR.fullmatch(path.name):
-            yield StepDir(int(match[1]), path, mode)
-
-
-def _directories(parent: Path) -> Iterator[Path]:
-    try:
-        entries = list(os.scandir(parent))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    yield from (Path(e.path) for e in entries if e.is_dir())
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for entry in list(os.scandir(parent)):
+            if (match := STEP_DIR.fullmatch(entry.name)) and entry.is_dir():
+                yield StepDir(int(match[1]), Path(entry.path), mode)
 
 
 def existing_dump(dump_path: Path, rank: int | None, steps: Container[int] = ()) -> tuple[Path, ...]:
@@ -93,12 +92,9 @@ def existing_dump(dump_path: Path, rank: int | None, steps: Container[int] = ())
     rank: of this process; None when not distributed.
     steps: those to be dumped; empty means any.
     """
-    found = []
-    for step in find_steps(dump_path):
-        target = rank_dir(dump_path, step.step, rank)
-        if target.parent == step.path and (not steps or step.step in steps) and holds_data(target):
-            found.append(target)
-    return tuple(found)
+    wanted = (each for each in find_steps(dump_path) if not steps or each.step in steps)
+    targets = ((rank_dir(dump_path, each.step, rank), each.path) for each in wanted)
+    return tuple(target for target, step in targets if target.parent == step and holds_data(target))
 
 
 def holds_data(path: Path) -> bool:

@@ -1,9 +1,7 @@
 """Build and parse the names of records, nodes and tensor files, so that each round-trips (spec/names.md)."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from attrs import frozen
@@ -15,13 +13,9 @@ from .jsonio import inert, meant
 Direction = Literal["forward", "backward"]
 _DIRECTIONS = ("forward", "backward")
 _Moment = Literal["parameters_grad", "optimizer_grad"]
-_MOMENTS: dict[str, _Moment] = {"parameters_grad": "parameters_grad", "optimizer_grad": "optimizer_grad"}
-_MODULE_PREFIXES = ("Module", "Cell")
 #: The nodes of construct.json that are no records: what is computed in them belongs to no module.
 OPTIMIZER = "optimizer"
 CLIP_GRAD = "clip_grad"
-_NODES = (OPTIMIZER, CLIP_GRAD)
-_MAX_DIGITS = 18  # more calls than any run makes; int() refuses 5000 digits
 
 
 @frozen
@@ -99,58 +93,44 @@ class NodeName:
 Name = ApiName | ModuleName | ParamsGradName | DebugName | NodeName
 
 
-def _count(text: str) -> int | None:
-    """Return the number in a canonical decimal count, else None ("007" and "+1" would not round-trip)."""
-    if not (text.isascii() and text.isdigit()) or (text[0] == "0" and text != "0"):
-        return None
-    return int(text) if len(text) <= _MAX_DIGITS else None
-
-
-def parse_name(text: str) -> Name:
-    """Return the structured form of a record name; ``str`` of the result is ``text`` again.
-
-    Raises FormatError when ``text`` is not a name that Probe or msprobe writes.
-    """
-    if text in _NODES:
-        return NodeName(text)
-    parts = text.split(".")
-    if parts[0] in _MODULE_PREFIXES:
-        found = _parse_module(parts)
-        if found is not None:
-            return found
-    if len(parts) >= 4 and parts[-1] in _DIRECTIONS and (n := _count(parts[-2])) is not None:
-        direction: Direction = "forward" if parts[-1] == "forward" else "backward"
-        return ApiName(parts[0], ".".join(parts[1:-2]), n, direction)
-    if len(parts) >= 3 and parts[-1] == "debug" and (n := _count(parts[-2])) is not None:
-        return DebugName(".".join(parts[:-2]), n)
-    raise FormatError(
-        f"{brief(text)} is not a record name. Expected e.g. 'Functional.linear.0.forward', "
-        "'Module.fc.Linear.backward.0', 'Module.fc.Linear.parameters_grad' or 'loss.0.debug'."
+_MODULE = r"(Module|Cell)\.(.*)\.([^.]*)"
+_COUNT = "(0|[1-9][0-9]{0,17})"  # "007" would not round-trip; more calls than any run makes, int() refuses 5000 digits
+#: The forms of names, and what makes each of its parts.
+_FORMS: tuple[tuple[re.Pattern[str], Callable[..., Name]], ...] = tuple(
+    (re.compile(form, re.DOTALL), make)
+    for form, make in (
+        (
+            rf"{_MODULE}\.(forward|backward)\.{_COUNT}",
+            lambda *m: ModuleName(m[0], m[1], m[2], m[3], int(m[4])),
+        ),
+        (
+            rf"{_MODULE}\.(parameters_grad|optimizer_grad)(?:\.{_COUNT})?",
+            lambda *m: ParamsGradName(m[0], m[1], m[2], m[4] and int(m[4]), m[3]),
+        ),
+        (rf"([^.]*)\.(.*)\.{_COUNT}\.(forward|backward)", lambda *m: ApiName(m[0], m[1], int(m[2]), m[3])),
+        (rf"(.*)\.{_COUNT}\.debug", lambda name, count: DebugName(name, int(count))),
+        (f"({OPTIMIZER}|{CLIP_GRAD})", NodeName),
     )
+)
 
 
-def _parse_module(parts: list[str]) -> Name | None:
-    prefix = parts[0]
-    if (moment := _MOMENTS.get(parts[-1])) is not None and len(parts) >= 4:
-        return ParamsGradName(prefix, ".".join(parts[1:-2]), parts[-2], None, moment)
-    n = _count(parts[-1])
-    if n is None or len(parts) < 5:
-        return None
-    if (moment := _MOMENTS.get(parts[-2])) is not None:
-        return ParamsGradName(prefix, ".".join(parts[1:-3]), parts[-3], n, moment)
-    if parts[-2] in _DIRECTIONS:
-        direction: Direction = "forward" if parts[-2] == "forward" else "backward"
-        return ModuleName(prefix, ".".join(parts[1:-3]), parts[-3], direction, n)
+def parsed(text: str) -> Name | None:
+    """Return the structured form of a record name, whose ``str`` is ``text`` again; None for any other text."""
+    for form, make in _FORMS:
+        if found := form.fullmatch(text):
+            return make(*found.groups())
     return None
 
 
-def is_name(text: str) -> bool:
-    """Return whether `parse_name` accepts ``text``."""
-    try:
-        parse_name(text)
-    except FormatError:
-        return False
-    return True
+def parse_name(text: str) -> Name:
+    """Return the same as `parsed`. Raises FormatError when ``text`` is not a name that Probe or msprobe writes."""
+    found = parsed(text)
+    if found is None:
+        raise FormatError(
+            f"{brief(text)} is not a record name. Expected e.g. 'Functional.linear.0.forward', "
+            "'Module.fc.Linear.backward.0', 'Module.fc.Linear.parameters_grad' or 'loss.0.debug'."
+        )
+    return found
 
 
 def with_direction(name: str, direction: Direction) -> str:
@@ -216,9 +196,7 @@ def safe_file_name(text: str) -> str:
 
 
 # msprobe 1.2 writes only the name and the count; "tensor" is only in its file names.
-_DEBUG_NAME = re.compile(
-    r"(?P<name>.+)\.(?P<count>0|[1-9][0-9]{0,17})(?:\.(?:debug|tensor))?", re.DOTALL | re.ASCII
-)
+_DEBUG_NAME = re.compile(rf"(.+)\.{_COUNT}(?:\.(?:debug|tensor))?", re.DOTALL)
 
 
 def debug_record(name: str, count: int) -> str:
@@ -239,4 +217,4 @@ def parse_debug_name(text: str) -> DebugName:
     found = _DEBUG_NAME.fullmatch(text)
     if found is None:
         raise FormatError(f"{brief(text)} is not the name of a saved value; 'loss.0.debug' would be.")
-    return DebugName(meant(found["name"]), int(found["count"]))
+    return DebugName(meant(found[1]), int(found[2]))

@@ -14,7 +14,6 @@ def on_demand(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], A
     The first use of a name imports its module, and later ones find the name in the package itself. For type checkers
     the package imports the same names under ``if TYPE_CHECKING``.
 
-    package: its ``__name__``.
     homes: name -> the module that defines it.
     """
 

@@ -1,17 +1,8 @@
 """Tell Probe's own stack frames, and a framework's, from the user's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
-OWN_MODULES = (
-    "probe_format",
-    "probe_runtime",
-    "probe_torch",
-    "probe_mindspore",
-    "probe_save",
-    "probe_kernel",
-)
+OWN_MODULES = tuple(f"probe_{name}" for name in ("format", "runtime", "torch", "mindspore", "save", "kernel"))
 """Frames of these packages are left out of recorded stacks, and no others."""
 
 RUNNER = "probe_runtime.auto.script"
@@ -25,7 +16,6 @@ def is_own(module: object, skip: Sequence[str] = OWN_MODULES) -> bool:
     """Return whether the module of this name belongs to one of these packages.
 
     module: the ``__name__`` of a frame's globals; a value that is not a string belongs to no package.
-    skip: names of packages.
     """
     if not isinstance(module, str):
         return False

@@ -1,7 +1,5 @@
 """Read a dump's files without following links, which could lead anywhere, and though they are too large."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,9 +24,8 @@ def in_memory(path: Path | str) -> Iterator[None]:
 def refuse_link(path: Path) -> None:
     """Raise FormatError when ``path`` is a link."""
     if path.is_symlink():
-        raise FormatError(
-            f"{path} is a link, and a dump is read in its own folder. Put what it leads to there."
-        )
+        why = "a dump is read in its own folder. Put what it leads to there"
+        raise FormatError(f"{path} is a link, and {why}.")
 
 
 def read_file(path: Path) -> bytes:

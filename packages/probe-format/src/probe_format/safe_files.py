@@ -1,7 +1,5 @@
 """Hold open files and folders, so that what is written goes into them wherever their paths lead by then."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl
@@ -9,6 +7,7 @@ import os
 import resource
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Self
 
 #: The permissions of new files and folders; the umask may take some away.
 FILE_MODE = 0o640
@@ -78,6 +77,12 @@ class Descriptor:
             raise OSError(errno.ESTALE, "another one is in its place by now", str(self))
         self.number, self._inode, self._device = _raised(fd), found.st_ino, found.st_dev
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close it where it is open; more calls do nothing."""
         if self._is_ours():
@@ -104,14 +109,12 @@ class Folder(Descriptor):
     def __str__(self) -> str:
         return str(self.path)
 
-    def make(self) -> Folder:
+    def make(self) -> Self:
         """Make it, and what is missing above it, and open it. Raises OSError: ELOOP where it is a link."""
         make_folder(self._below)
         try:
             fd = self._walk(make=True)
-        except (
-            FileNotFoundError
-        ):  # another process has just removed a folder above it, which was empty (`keep`)
+        except FileNotFoundError:  # another process has just removed a folder above, empty by then (`keep`)
             fd = self._walk(make=True)
         self._hold(fd)
         return self
@@ -127,9 +130,8 @@ class Folder(Descriptor):
                 inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
             except OSError as error:
                 if at.is_symlink():
-                    raise OSError(
-                        errno.ELOOP, "it is a link, and nothing is written through one", str(at)
-                    ) from None
+                    why = "it is a link, and nothing is written through one"
+                    raise OSError(errno.ELOOP, why, str(at)) from None
                 raise OSError(error.errno, error.strerror, str(at)) from None
             finally:
                 _close(fd)
@@ -201,7 +203,7 @@ def _close(fd: int) -> None:
 
 def replace_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
     """Do the same as `Folder.replace` with a file in a folder that is not held."""
-    with contextlib.closing(Folder(path.parent)) as folder:
+    with Folder(path.parent) as folder:
         folder.replace(path.name, content)
 
 

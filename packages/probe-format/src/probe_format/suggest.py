@@ -1,7 +1,5 @@
 """Find the names nearest to one that does not exist, for messages."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from heapq import nlargest

@@ -3,8 +3,6 @@
 Names of modules and files and texts of errors come from outside: what could give the terminal orders is escaped.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import time

@@ -93,7 +93,6 @@ class ValueWalk:
         return None
 
     def describe(self, value: Any, path: ValuePath = ()) -> Described:
-        """Return the JSON and the form of a value at ``path``."""
         self.left = MAX_LEAVES
         return self.table.get(type(value), first_met)(self, value, path)
 
@@ -111,7 +110,6 @@ class ValueWalk:
         return self.give_up(value, f"looking at it raised {error_text(error)[:200]}")
 
     def give_up(self, value: Any, why: str) -> bytes:
-        """Return the placeholder for a value, and note why."""
         self.note(f"{_type_name(type(value))}: {why}")
         return unsupported(value, why)
 
@@ -148,20 +146,8 @@ def remembering(describe: Callable[[ValueWalk, Any, ValuePath], bytes | None]) -
     return described
 
 
-def _int(walk: ValueWalk, value: int, path: ValuePath) -> bytes | None:
-    return b'{"type":"int","value":%d}' % value if _LEAST < value < _MOST else None
-
-
-def _str(walk: ValueWalk, value: str, path: ValuePath) -> bytes:
-    return b'{"type":"str","value":%b}' % dumps(inert(value))
-
-
 def _float(walk: ValueWalk, value: float, path: ValuePath) -> Described:  # 0.0 == -0.0: not remembered
     return b'{"type":"float","value":%b}' % encode(finite(value)), None
-
-
-def _one_of_few(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
-    return _FEW_VALUES[value]
 
 
 _FEW_VALUES: dict[Any, Described] = {
@@ -312,10 +298,6 @@ def _pairs(value: Mapping[Any, Any]) -> _Pairs:
     return [(key, item) for key, item in itertools.islice(value.items(), MAX_LEAVES + 1)]
 
 
-def _named(value: Any) -> _Pairs:
-    return list(zip(value._fields, value, strict=False))
-
-
 def _attributes(value: Any) -> _Pairs:
     return [(f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value)]
 
@@ -323,7 +305,6 @@ def _attributes(value: Any) -> _Pairs:
 def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
     """Return what describes values by their named parts.
 
-    read: returns the parts.
     own: whether the class may be the user's.
     """
 
@@ -428,15 +409,16 @@ def _is_itself(value: Any) -> bool:
 
 
 _LIST, _OWN_LIST, _DICT = _sequence(None), _sequence(list), _fields(_pairs, own=False)
-_MAPPING, _NAMED_TUPLE, _DATACLASS = _fields(_pairs), _fields(_named), _fields(_attributes)
+_NAMED_TUPLE = _fields(lambda x: list(zip(x._fields, x, strict=False)))
+_MAPPING, _DATACLASS = _fields(_pairs), _fields(_attributes)
 #: What describes values that have parts.
 CONTAINERS = frozenset((_LIST, _OWN_LIST, _DICT, _MAPPING, _NAMED_TUPLE, _DATACLASS))
 #: What describes the values of each class of Python's that is usual.
 TABLE: dict[type, Describe] = {
-    int: remembering(_int),
-    str: remembering(_str),
+    int: remembering(lambda _, x, path: b'{"type":"int","value":%d}' % x if _LEAST < x < _MOST else None),
+    str: remembering(lambda _, x, path: b'{"type":"str","value":%b}' % dumps(inert(x))),
     float: _float,
-    **dict.fromkeys((bool, type(None), type(...)), _one_of_few),
+    **dict.fromkeys((bool, type(None), type(...)), lambda _, x, path: _FEW_VALUES[x]),
     slice: _slice,
     **dict.fromkeys((list, tuple), _LIST),
     **dict.fromkeys((dict, collections.OrderedDict, collections.defaultdict), _DICT),

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from probe_format.cli import exit_code, refuse_unknown
+from probe_format.cli import run_one_of
 
 from probe_kernel.commands.reading import CHECK, CONFIG, FIND, SHOW
 from probe_kernel.commands.writing import CONVERT, EXPORT, STATISTICS
@@ -22,13 +22,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     argv: the words after ``probe kernel``; sys.argv's when None.
     """
-    parser = _parser()
-    refuse_unknown(parser, sys.argv[1:] if argv is None else argv, COMMANDS)
-    arguments = parser.parse_args(argv)
-    return exit_code(f"kernel {arguments.command}", lambda: int(arguments.run(arguments)))
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="probe kernel",
         description="Look at kernel dumps by MindSpore and Ascend.",
@@ -36,13 +29,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"probe-kernel {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
-        what = command.what
-        sub = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
-        sub.set_defaults(run=command.run, tool=f"probe-kernel {__version__}")
-        command.add(sub)
-    return parser
+    parser.set_defaults(tool=f"probe-kernel {__version__}")
+    return run_one_of(tuple(COMMANDS.values()), parser, sys.argv[1:] if argv is None else argv)
 
 
 COMMANDS = {each.name: each for each in (SHOW, FIND, CONVERT, CHECK, STATISTICS, EXPORT, CONFIG)}

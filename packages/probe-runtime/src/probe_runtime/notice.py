@@ -21,7 +21,7 @@ def notice(text: str, category: type[Warning] = RuntimeWarning) -> None:
     A filter that turns warnings into errors shows it, as the filter "default" would; every other one is obeyed.
     """
     text = printable(text)
-    frame = _user_frame(sys._getframe(1))
+    frame = user_frame(sys._getframe(1))
     file, line = printable(frame.f_code.co_filename), frame.f_lineno or 1
     try:
         registry = frame.f_globals.setdefault("__warningregistry__", {})  # as `warnings.warn` does
@@ -51,7 +51,7 @@ def log_once(package: str, text: str) -> None:
         log(package, text, logging.WARNING)
 
 
-def _user_frame(start: FrameType) -> FrameType:
+def user_frame(start: FrameType) -> FrameType:
     """Return the user's innermost frame; the outermost frame where the user has none (at exit)."""
     frame = start
     while (

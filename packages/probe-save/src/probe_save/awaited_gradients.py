@@ -1,7 +1,5 @@
 """Wait for the gradients of saved tensors, and record each as it comes."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -36,7 +34,6 @@ class AwaitedGradients:
     def watch(self, record: str, path: ValuePath, tensor: Any) -> None:
         """Record the gradients of a tensor from now on.
 
-        record: the name of their record.
         path: of the tensor in the value that was saved.
         """
         try:

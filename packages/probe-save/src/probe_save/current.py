@@ -1,7 +1,5 @@
 """Keep the saver of this process: `configure` makes it, `save` and `step` use it."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path
@@ -40,16 +38,8 @@ def configure(
         previous, _saver = _saver, None
         if previous is not None:
             previous.close()
-        _saver = Saver(
-            config_path,
-            task=task,
-            dump_path=dump_path,
-            rank=rank,
-            step=step,
-            summary_mode=summary_mode,
-            overwrite=overwrite,
-            **settings,
-        )
+        settings |= {"task": task, "dump_path": dump_path, "rank": rank, "step": step}
+        _saver = Saver(config_path, summary_mode=summary_mode, overwrite=overwrite, **settings)
         return _saver
 
 

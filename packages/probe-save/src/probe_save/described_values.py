@@ -1,7 +1,5 @@
 """Describe the values of one step as JSON and files, whatever framework their tensors are of."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Iterator
@@ -34,12 +32,7 @@ class SavedPlace(Placement):
 
 @define(eq=False)
 class DescribedValues:
-    """Describe values, and count the tensors in them. Safe to use from many threads.
-
-    journal: of the step.
-    options: what is described of each tensor.
-    wants_files: whether tensors are written to files.
-    """
+    """Describe values, and count the tensors in them. Safe to use from many threads."""
 
     tensor_types: frozenset[type] = field(default=frozenset(), init=False)
     constant_types: frozenset[type] = field(default=frozenset(), init=False)

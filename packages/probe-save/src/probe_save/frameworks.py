@@ -4,8 +4,6 @@ A package is found by an entry point in the group ``probe.frameworks``. The entr
 module of a value's class (``torch``), its value a module of the package, which is a `Home`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache

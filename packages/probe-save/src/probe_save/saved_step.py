@@ -1,10 +1,8 @@
 """Save the values of one step: hold its directory, record each value, and complete its files at the end."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from attrs import define, evolve, field
 from probe_format.excerpts import error_text
@@ -22,70 +20,36 @@ from .frameworks import MissingPackage
 from .step_journal import StepJournal
 
 
-@define
-class _Counts:
-    """Count the values of one step from 0, by name. Safe to use from many threads."""
-
-    _next: dict[str, int] = field(factory=dict)
-    _lock: threading.Lock = field(factory=threading.Lock)
-
-    def next_number(self, name: str) -> int:
-        """Return the next number of ``name``; no other value gets it."""
-        with self._lock:
-            number = self._next.get(name, 0)
-            self._next[name] = number + 1
-            return number
-
-    def gradient_number(self, name: str, number: int) -> int:
-        """Return a number for the gradients of value ``number`` of ``name``: the same where it is free, else the next.
-
-        It is not free where values are also saved under the name ``{name}_grad``.
-        """
-        partner = f"{name}_grad"
-        with self._lock:
-            free = max(number, self._next.get(partner, 0))
-            self._next[partner] = free + 1
-            return free
-
-
 @define(eq=False)
 class SavedStep:
     """The state of one step, from its first save() until step(). Safe to use from many threads.
 
-    directory: the folder of this step.
     values: describes the values, and has the journal.
     """
 
     directory: Path
     values: DescribedValues
-    _counts: _Counts = field(factory=_Counts)
+    _next: dict[str, int] = field(factory=dict)  # name -> the number of its next value
     _gradients: AwaitedGradients = field(init=False)
     _gate: threading.Condition = field(factory=threading.Condition)  # notified when nothing is being recorded
     _busy: int = 0
     _over: bool = False
 
     @classmethod
-    def begin(
-        cls, config: Config, directory: Path, tool: str, framework: str | None, about: dict[str, Any]
-    ) -> SavedStep:
+    def begin(cls, config: Config, directory: Path, framework: str | None, about: dict[str, Any]) -> Self:
         """Open the journal of a step in its directory.
 
-        config: the configuration.
-        directory: of the step, which is this process's.
-        tool: name and version of the program, for the header.
         framework: for the header; None where it is not known yet.
-        about: more keys of the header (rank, step).
+        about: more keys of the header (tool, rank, step).
 
         Raises OSError when the journal cannot be written.
         """
         files = config.task == "tensor"
-        about, named = {"tool": tool, **about}, framework or "numpy"
         own = evolve(config, tensor_list=(), extra_info=True)  # which are keys of other levels
-        header = header_of(own, directory, about, framework=named, deferred=False)
+        header = header_of(own, directory, about, framework=framework or "numpy", deferred=False)
         writer = RankWriter(directory, header)
-        options = evolve(
-            options_of(config, writer.tensor_directory), share=False, deferred=False, overlap=True
-        )
+        options = options_of(config, writer.tensor_directory)
+        options = evolve(options, share=False, deferred=False, overlap=True)
         journal = StepJournal(writer, directory, Coverage())
         return cls(directory, DescribedValues(journal, options, files))
 
@@ -109,7 +73,6 @@ class SavedStep:
             return True
 
     def leave(self) -> None:
-        """End what `enter` began."""
         with self._gate:
             self._busy -= 1
             if self._over and not self._busy:
@@ -118,16 +81,14 @@ class SavedStep:
     def save(self, variable: Any, name: str, *, backward: bool) -> None:
         """Record one value. When this returns, the value survives the death of the process.
 
-        variable: the value.
-        name: the name that it is saved under.
         backward: whether its gradient is recorded too.
 
         Raises MissingPackage when the package of its framework is not installed, and RunError when an error of the run
         came meanwhile. Any other fault, such as a full disk, costs this value, never the run.
         """
-        number = self._counts.next_number(name)
+        number, free = self._number(name, backward)
         place = self.values.place(debug_record(name, number))
-        partner = gradient_record(name, self._counts.gradient_number(name, number)) if backward else None
+        partner = gradient_record(name, free) if backward else None
         try:
             try:
                 written = self._write(place, partner, *self.values.describe(place, variable))
@@ -149,6 +110,20 @@ class SavedStep:
         if written and partner is not None:
             for path, tensor in place.found:
                 self._gradients.watch(partner, path, tensor)
+
+    def _number(self, name: str, backward: bool) -> tuple[int, int]:
+        """Return the number of the next value of ``name``, and one for its gradients: the same where it is free.
+
+        It is not free where values are also saved under the name ``{name}_grad``.
+        """
+        partner = f"{name}_grad"
+        with self._gate:
+            number = self._next.get(name, 0)
+            self._next[name] = number + 1
+            free = max(number, self._next.get(partner, 0))
+            if backward:
+                self._next[partner] = free + 1
+            return number, free
 
     def _write(self, place: SavedPlace, partner: str | None, value: bytes, form: Any) -> bool:
         """Append the event of one value; return False when the step is over. Raises what the writer raises."""

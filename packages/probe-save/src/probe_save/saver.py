@@ -1,27 +1,28 @@
-"""Save values step after step, with one configuration."""
+"""Save values step after step, with one configuration: probe-runtime's keys, at level "debug"."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import multiprocessing
 import os
 import threading
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from probe_format.errors import UsageError
+from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.excerpts import brief, error_text
-from probe_format.write import Claim, clear, explain, reason, remains
-from probe_runtime.config import Config, parse_init_step
+from probe_format.layout import existing_dump
+from probe_format.write import Claim, check_writable, clear, explain, in_use, reason, remains
+from probe_runtime.config import Config, ConfigFile, earlier_dump, load, parse_init_step, resolve
 from probe_runtime.describe import RunError
 from probe_runtime.notice import log, notice
 from probe_runtime.select import RankFilter, StepFilter
 
 from .frameworks import current_rank
 from .saved_step import SavedStep
-from .settings import check_place, is_child
-from .settings import settings as resolved
 from .uncompiled import uncompiled
 
 T = TypeVar("T")
@@ -59,17 +60,9 @@ class Saver:
     ) -> None:
         from . import __version__
 
-        config = resolved(
-            config_path,
-            task=task,
-            dump_path=dump_path,
-            rank=rank,
-            step=step,
-            summary_mode=summary_mode,
-            overwrite=overwrite,
-            **settings,
-        )
-        check_place(config, current_rank())
+        settings |= {"task": task, "dump_path": dump_path, "rank": rank, "step": step}
+        config = _resolved(config_path, summary_mode=summary_mode, overwrite=overwrite, **settings)
+        _check_place(config, current_rank())
         self._begin(config, f"probe-save {__version__}", None)
 
     @classmethod
@@ -90,7 +83,7 @@ class Saver:
         self._framework = framework
         self._steps = StepFilter(config)
         self._ranks = RankFilter(config)
-        self._child = is_child()
+        self._child = _is_child()
         self._claim = Claim(config.dump_path)
         self._closed = False
         self._run: SavedStep | None = None
@@ -102,7 +95,6 @@ class Saver:
         """Save ``variable`` as ``{name}.{n}.debug``, n counting the values of that name in this step. Return it.
 
         variable: a tensor or array of any shape, a number, text, None; lists, tuples, dicts and dataclasses of these.
-        name: the name of the value.
         save_backward: whether to record the gradient of each tensor in it too, when a backward pass comes.
 
         When this returns, the value survives the death of the process. Raises UsageError when ``name`` is not a text
@@ -196,12 +188,11 @@ class Saver:
     def _open(self) -> SavedStep | None:
         config, step, rank = self.config, self.step_number, current_rank()
         try:
-            place = self._claim.take(
-                config.dump_path, step, rank, child=self._child, new=not config.overwrite
-            )
+            new, about = not config.overwrite, {"tool": self._tool, "rank": rank, "step": step}
+            place = self._claim.take(config.dump_path, step, rank, child=self._child, new=new)
             if config.overwrite:
                 clear(place)
-            run = SavedStep.begin(config, place, self._tool, self._framework, {"rank": rank, "step": step})
+            run = SavedStep.begin(config, place, self._framework, about)
         except OSError as error:
             self._claim.rest()
             self._skip_step = step
@@ -225,9 +216,8 @@ class Saver:
         log("probe_save", f"step {number} is saved: {report['records']} records in {run.directory}")
         failed = report["counts"].get("failed", {}).get("values", 0)
         if failed:
-            notice(
-                f"Probe: {failed} values could not be saved as they are; see {run.directory / 'dump_error_info.log'}."
-            )
+            log_file = run.directory / "dump_error_info.log"
+            notice(f"Probe: {failed} values could not be saved as they are; see {log_file}.")
 
     def _in_forked_child(self) -> None:
         run, self._run = self._run, None
@@ -249,3 +239,53 @@ def _at_exit() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+_LEVEL = 'Write "debug" or leave it out here; levels L0, L1 and mix are PrecisionDebugger\'s (probe-torch).'
+
+
+def _resolved(config_path: str | Path | None = None, **arguments: Any) -> Config:
+    """Return the configuration of a file (JSON or YAML) and of arguments, which win.
+
+    Raises ConfigError with every problem at once.
+    """
+    file: Mapping[str, Any] = {} if config_path is None else load(config_path)
+    level = file.get("level")
+    problems: list[Problem] = []
+    if level is not None and level != "debug":
+        where = file.place("level") if isinstance(file, ConfigFile) else "level"
+        problems.append(Problem(where, f"{level!r} is not single-point save.", _LEVEL))
+    chosen = arguments.get("level")
+    if chosen is not None and chosen != "debug":
+        problems.append(Problem("argument level", f"{brief(chosen)} is not single-point save.", _LEVEL))
+    try:
+        config = resolve(file, **{**arguments, "level": "debug"})
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from None
+    if problems:
+        raise ConfigError(problems)
+    for text in config.warnings:
+        notice(f"Probe: {text}")
+    if config.async_dump:
+        notice("Probe: async_dump: a value is on disk when save() returns, so async_dump has no effect.")
+    return config
+
+
+def _is_child() -> bool:
+    return multiprocessing.parent_process() is not None
+
+
+def _check_place(config: Config, rank: int | None) -> None:
+    """Check dump_path. Raises ConfigError when it cannot be written, or holds an earlier dump of these steps."""
+    try:
+        unwritable = check_writable(config.dump_path)
+        free = config.overwrite or unwritable or in_use(config.dump_path, rank)
+        used = () if free else existing_dump(config.dump_path, rank, config.step)
+    except OSError as error:
+        unwritable, used = explain(error, config.dump_path), ()
+    if unwritable is not None:
+        raise ConfigError([Problem("dump_path", unwritable)])
+    if _is_child() and rank is None:
+        return  # it writes beside the process that started it
+    if used:
+        raise ConfigError([earlier_dump(config.dump_path, used)])

@@ -1,7 +1,5 @@
 """Append the events of one step to its journal, and record what could not be written, without ending the user's run."""
 
-from __future__ import annotations
-
 import threading
 import traceback
 from pathlib import Path
@@ -19,9 +17,6 @@ _MOST_PENDING = 1000
 class StepJournal:
     """The journal of one step. Safe to use from many threads.
 
-    writer: writes the journal and the files.
-    directory: the folder of the step, for messages.
-    coverage: counts what failed.
     alive: whether anything more is recorded.
     """
 
@@ -40,7 +35,6 @@ class StepJournal:
         return self.alive
 
     def name_framework(self, name: str) -> None:
-        """Name the framework of the step's values in the header."""
         if self.writer.header["framework"] != name:
             self.writer.header["framework"] = name
             try:
@@ -71,10 +65,8 @@ class StepJournal:
         with self._lock:
             first, self._full = not self._full, True
         if first:
-            notice(
-                f"Probe could not write everything of a saved value ({where}): {explain(error, self.directory)} The "
-                "run goes on, and so does saving."
-            )
+            why = f"({where}): {explain(error, self.directory)} The run goes on, and so does saving."
+            notice(f"Probe could not write everything of a saved value {why}")
 
     def append_pending(self) -> None:
         """Append what was refused before. Raises what the writer raises."""
@@ -87,7 +79,5 @@ class StepJournal:
             first, self.alive = self.alive, False
         if first:
             self.writer.break_off(str(error))
-            notice(
-                f"Probe saves nothing more in this step: {explain(error, self.directory)} The run goes on; "
-                f"{remains(self.directory)}."
-            )
+            why = f"{explain(error, self.directory)} The run goes on; {remains(self.directory)}."
+            notice(f"Probe saves nothing more in this step: {why}")

@@ -1,7 +1,6 @@
 """Keep a call out of what torch.compile traces: it runs between two compiled pieces, as print does."""
 
-from __future__ import annotations
-
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -34,13 +33,10 @@ def _open(function: Callable[..., None], parcel: _Parcel) -> None:
     function(*parcel.arguments)
 
 
-_disabled: list[Callable[..., None]] = []
-
-
+@functools.cache
 def _outside() -> Callable[..., None]:
-    if not _disabled:
-        _disabled.append(sys.modules[_COMPILER].disable(_open))
-    return _disabled[0]
+    found: Callable[..., None] = sys.modules[_COMPILER].disable(_open)
+    return found
 
 
 # The attribute that torch.compiler.disable sets; calling that would import it. A compiled piece ends before this call.

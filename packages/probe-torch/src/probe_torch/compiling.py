@@ -11,6 +11,7 @@ from torch import _guards
 
 _marks_its_sessions: bool = hasattr(torch.compiler, "_compile_session_context")
 _session: Any = _guards.CompileContext.try_get
+_frames: Any = torch._C._dynamo.eval_frame  # which is there before anything of Dynamo is imported
 
 
 def _in_session() -> bool:
@@ -38,3 +39,25 @@ def uncompiled() -> Iterator[None]:
     finally:
         last: Any = torch.compiler.set_stance("default")  # its constructor tells which stance it replaces
         (ours if last.prev is ours.stance else last).__exit__(None, None, None)
+
+
+def left_out(event: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that torch.compile leaves out of what it compiles, with all that it calls.
+
+    (`torch.compiler.disable` does it, and imports all of Dynamo.)
+    """
+
+    def call(*args: Any) -> Any:
+        before = _frames.set_eval_frame(None)
+        try:
+            return event(*args)
+        finally:
+            _frames.set_eval_frame(before)
+
+    call._torchdynamo_disable = True  # type: ignore[attr-defined]
+    if hasattr(_frames, "skip_code"):  # to torch 2.6
+        _frames.skip_code(call.__code__)
+    else:
+        skip, default = _frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT
+        _frames.set_code_exec_strategy(call.__code__, _frames._FrameExecStrategy(skip, default))
+    return call

@@ -64,10 +64,13 @@ class PrecisionDebugger(Debugger):
             unless the debugger has one of its own.
         token_range: [first, last] calls of the model to collect when it generates, counted from 0.
         rank_id: the rank of this process, where no process group tells it. It holds for later calls too.
-        scheduled_tokens: without effect, and a warning says so: requests are not told apart here.
+        scheduled_tokens: without effect, and a warning says so: `label` tells requests apart.
         """
         if scheduled_tokens is not None:
-            notice("Probe: start(scheduled_tokens=...) has no effect: use token_range to choose tokens.")
+            notice(
+                "Probe: start(scheduled_tokens=...) has no effect: token_range chooses tokens, and debugger.label(...) "
+                "tells requests apart."
+            )
         self._session.start(model, token_range, rank_id)
 
     @class_or_instance

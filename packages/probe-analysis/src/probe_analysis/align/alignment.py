@@ -1,7 +1,5 @@
 """Align the calls of two runs: module with module, and inside of each the calls in their order."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, abc
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -11,8 +9,7 @@ from attrs import define, field, frozen
 from probe_format.names import with_direction
 from probe_format.schema import Side
 
-from probe_analysis.calls.call import GRADIENTS, Call
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import GRADIENTS, Call, Run
 
 from .mapping import Mapping
 from .sequence import aligned
@@ -70,10 +67,9 @@ class Alignment:
         a, b: the runs: first those of ``a`` that ``b`` did not get to, then the other way round.
         """
         ends = self._end(a, "b") if a.was_cut else math.inf, self._end(b, "a") if b.was_cut else math.inf
-        return (
-            frozenset(call.name for call in self.only_a if call.order > ends[1]),
-            frozenset(call.name for call in self.only_b if call.order > ends[0]),
-        )
+        only = (self.only_a, ends[1]), (self.only_b, ends[0])
+        one, two = (frozenset(call.name for call in calls if call.order > end) for calls, end in only)
+        return one, two
 
     def _end(self, cut: Run, other: Literal["a", "b"]) -> int:
         """Return the place in the other run of the last call that a run that was cut has completed."""
@@ -232,7 +228,6 @@ def _rest_key(call: Call, path: str) -> Hashable:
 
 
 def _between(xs: list[Node], ys: list[Node], pairs: list[tuple[int, int]]) -> list[Siblings]:
-    """Return what lies between the pairs, where both sides have something."""
     found = []
     i = j = 0
     for x, y in [*pairs, (len(xs), len(ys))]:

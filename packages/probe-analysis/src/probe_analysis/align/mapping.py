@@ -1,7 +1,5 @@
 """Say which layer, and which function, of one run is which of the other, where their names differ."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

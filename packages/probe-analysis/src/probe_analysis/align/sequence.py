@@ -1,16 +1,14 @@
 """Align two sequences: find the pairs of equal keys that keep the order of both."""
 
-from __future__ import annotations
-
 import bisect
 import difflib
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 
-Pairs = Iterator[tuple[int, int]]
+Keys = Sequence[Hashable]
 
 
-def aligned(a: Sequence[Hashable], b: Sequence[Hashable]) -> Pairs:
+def aligned(a: Keys, b: Keys) -> Iterator[tuple[int, int]]:
     """Yield (index in ``a``, index in ``b``) of equal keys, both ascending: most of the longest such list.
 
     What both have only once divides the sequences first, so that long ones with few differences take linear time.
@@ -42,15 +40,11 @@ def aligned(a: Sequence[Hashable], b: Sequence[Hashable]) -> Pairs:
         yield from ((stop + k, jstop + k) for k in range(tail))
 
 
-def _anchors(
-    a: Sequence[Hashable], b: Sequence[Hashable], i: int, iend: int, j: int, jend: int
-) -> list[tuple[int, int]]:
+def _anchors(a: Keys, b: Keys, i: int, iend: int, j: int, jend: int) -> list[tuple[int, int]]:
     """Return the longest ascending list of pairs of keys that both parts have exactly once."""
-    once = Counter(a[i:iend])
+    once, counts = Counter(a[i:iend]), Counter(b[j:jend])
     also = {key: index for index, key in enumerate(b[j:jend], j)}
-    counts = Counter(b[j:jend])
-    pairs = [(x, also[key]) for x, key in enumerate(a[i:iend], i) if once[key] == 1 and counts.get(key) == 1]
-    return _ascending(pairs)
+    return _ascending([(x, also[key]) for x, key in enumerate(a[i:iend], i) if once[key] == counts[key] == 1])
 
 
 def _ascending(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from probe_analysis.calls.call import Call
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import Call, Run
 
 #: Parts of a qualified name that a wrapper around the model, or around a part of it, puts in.
 WRAPPER_PARTS = frozenset(("module", "_orig_mod", "_flat_param", "_forward_module"))
@@ -23,7 +22,6 @@ def plain_path(path: str) -> str:
 class Node:
     """Hold one forward call with the calls made inside of it.
 
-    call: the call.
     path: its module's qualified name without the parts of wrappers; for an API call, empty.
     inside: the calls made in it, in the order in which they began, wrappers left out.
     """
@@ -63,9 +61,8 @@ def _unwrapped(nodes: list[Node], wrappers: list[Call]) -> list[Node]:
     todo = list(reversed(nodes))
     while todo:
         node = todo.pop()
-        if node.is_module and (
-            not node.path or any(n.is_module and n.path == node.path for n in node.inside)
-        ):
+        same = (each for each in node.inside if each.is_module and each.path == node.path)
+        if node.is_module and (not node.path or any(same)):
             wrappers.append(node.call)
             todo.extend(reversed(node.inside))
         else:

@@ -1,19 +1,141 @@
-"""Hold the calls of one rank of one step, in order, and the tree of modules that they were made in."""
+"""Hold the calls of one rank of one step, in order: what each was, where it was made, what it got and what it gave."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any, Literal
 
 from attrs import frozen
 from probe_format import Dump, Rank, Record
 from probe_format import open as open_dump
 from probe_format.errors import FormatError
-from probe_format.names import ApiName, ModuleName, ParamsGradName
-from probe_format.schema import Parts
+from probe_format.names import ApiName, ModuleName, ParamsGradName, with_direction
+from probe_format.schema import Parts, others, parts_of, why_lost
 
-from .call import GRADIENTS, Call, Kind, ended_inside
+Kind = Literal["module", "api", "parameters_grad", "optimizer_grad", "debug"]
+GRADIENTS: tuple[Kind, ...] = ("parameters_grad", "optimizer_grad")
+"""The kinds of what holds gradients of parameters, as they arrived and as an optimizer got them."""
+BETWEEN_RANKS = ("Distributed.", "MintDistributed.")
+"""How the names of calls begin that get something of other ranks."""
+
+
+@frozen(eq=False)
+class Call:
+    """Hold one record of a run.
+
+    what: the API's or the class's name, as ``linear`` or ``Linear``.
+    path: the qualified name of the module; for an API call that of the module around it, empty at the top.
+    count: how many records of the same key came before.
+    parent: the name of the module call around it; None at the top.
+    order: its place among the records of the rank, which is the order of completion.
+    """
+
+    name: str
+    kind: Kind
+    backward: bool
+    what: str
+    path: str
+    count: int
+    parent: str | None
+    order: int
+    rank: Rank
+
+    @property
+    def record(self) -> Record:
+        """Return the record, read anew from the file: a dump may be larger than the memory."""
+        return self.rank.records[self.name]
+
+    def read(self) -> Parts:
+        """Return its tensors and its other arguments. Raises DamagedError when its line is not valid JSON."""
+        return parts_of(self.record.json)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Return the module calls around it, innermost first."""
+        return self.rank.construct.ancestors(self.name)
+
+    @property
+    def stack(self) -> tuple[str, ...]:
+        """Return where it was made, innermost frame first, each in one line; a backward call has its forward's."""
+        found = self.rank.stack.of(self.name)
+        if not found and self.backward:
+            found = self.rank.stack.of(with_direction(self.name, "forward"))
+        return _in_lines(tuple(found))
+
+    @property
+    def line(self) -> str:
+        """Return the line of the user's code that made it, ``File a.py, line 3, in f, x = g(x)``; empty if unknown.
+
+        Frames of the framework and of installed packages are passed over where a frame of the user's own is there.
+        """
+        frames = self.stack
+        return next(filter(is_own, frames), frames[0] if frames else "")
+
+    def role(self, slot: str) -> str:
+        """Return what an input is to the function, as ``weight``; empty where that is not known."""
+        if self.kind != "api" or self.backward:
+            return ""
+        kind, _, place = slot.partition(".")
+        if kind == "input_kwargs":
+            return place if any(place in roles for roles in _ROLES.values()) else ""
+        roles = _ROLES.get(self.what.lower(), ())
+        return roles[int(place)] if place.isdigit() and int(place) < len(roles) else ""
+
+
+#: Functions -> what their arguments are, of those whose modules have parameters and buffers.
+_BATCH_NORM = ("", "running_mean", "running_var", "weight", "bias")
+_ROLES = {
+    **dict.fromkeys(("linear", "dense", "conv1d", "conv2d", "conv3d"), ("", "weight", "bias")),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), ("", "weight", "bias")),
+    **dict.fromkeys(("layer_norm", "group_norm", "rms_norm"), ("", "", "weight", "bias")),
+    **dict.fromkeys(("batch_norm", "instance_norm"), _BATCH_NORM),
+    **dict.fromkeys(("embedding", "embedding_bag", "prelu"), ("", "weight")),
+}
+
+
+class AtCall:
+    """Tell where the call of a finding was made; nothing where it is of none."""
+
+    __slots__ = ()
+    call: Call | None
+
+    @property
+    def line(self) -> str:
+        return "" if self.call is None else self.call.line
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return () if self.call is None else self.call.modules
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        return *((f"  {self.line}",) if self.line else ()), *(f"  inside {module}" for module in self.modules)
+
+
+@lru_cache(maxsize=1024)
+def _in_lines(frames: tuple[str, ...]) -> tuple[str, ...]:
+    """Return each frame in one line. Many calls share a stack."""
+    return tuple(" ".join(frame.split()) for frame in frames)
+
+
+_INSTALLED = ("/site-packages/", "/dist-packages/", "<frozen ", "<string>")
+
+
+def is_own(frame: str) -> bool:
+    """Return whether a frame is the user's own, not one of the framework or of another installed package."""
+    return not any(part in frame for part in _INSTALLED)
+
+
+def ended_inside(call: Call, record: Any) -> bool:
+    """Return whether the process of a run that was cut ended inside of a call. record: the call's, as in the file."""
+    if not isinstance(record, dict):
+        return False
+    # A backward call is written when it begins. Journals of version 1 did not mark what had not come by then.
+    blank = call.backward and call.kind == "module" and not parts_of(record).side("out")
+    return bool(record.get("incomplete")) or blank or any(why_lost(leaf) for _, leaf in others(record))
+
 
 #: A dump, or the path of one.
 Source = str | Path | Dump
@@ -26,7 +148,6 @@ class Run:
     """Give access to the calls of one rank of one step.
 
     label: ``step0/rank1``.
-    rank: the rank that the calls are read from.
     """
 
     label: str
@@ -73,15 +194,12 @@ class Run:
     @cached_property
     def was_cut(self) -> bool:
         """Return whether the process was killed, or is still running, so that the end of the step is not there."""
+        if self.rank.source == "journal" or self.rank.is_empty:
+            return True
         try:
-            report = self.rank.report
+            return self.rank.report is not None and self.rank.report.state != "complete"
         except FormatError:
-            report = None
-        return (
-            self.rank.source == "journal"
-            or self.rank.is_empty
-            or (report is not None and report.state != "complete")
-        )
+            return False
 
     @cached_property
     def open(self) -> str | None:

@@ -1,11 +1,10 @@
 """Run ``probe diff A B``: say in a sentence which call first makes two runs differ, then show the rest."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from probe_format.cli import Command, add_dump, add_part, shown
 from probe_format.terminal import say, tell
 
 from probe_analysis.align.mapping import suggest_mapping
@@ -13,9 +12,7 @@ from probe_analysis.diff.call_diff import CallDiff
 from probe_analysis.diff.diff import Diff, diff
 from probe_analysis.whole_file import write_whole
 
-from .command import Command, shown
-from .options import add_comparison, add_dump, add_part, add_table, comparison, part
-from .table import print_rows, table, write_table
+from .options import add_comparison, add_table, comparison, part, print_rows, table, write_table
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -108,7 +105,8 @@ def _row(call: CallDiff) -> dict[str, Any]:
 main = Command(
     "diff",
     "Compare two dumps, by Probe or msprobe, and name the first call that makes a difference.",
-    "0 the same, at least within what rounding explains; 1 different; 2 cannot be compared",
     _options,
     _run,
+    "0 the same, at least within what rounding explains; 1 different; 2 cannot be compared",
+    finds=True,
 )

@@ -1,19 +1,16 @@
 """Run ``probe export DIR -o FOLDER``: write a dump as tables for SQL, or as curves for TensorBoard."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex
 from collections.abc import Iterator
 
+from probe_format.cli import Command, add_dump, add_part, shown
 from probe_format.terminal import say, tell
 
-from probe_analysis.export.export import FORMS, Exported, export
-from probe_analysis.export.output import leftovers
+from probe_analysis.export.export import FORMS, Exported, export, leftovers
 
-from .command import Command, shown
-from .options import add_dump, add_part, part
+from .options import part
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -75,7 +72,8 @@ _ESCAPED = r"\\\1"
 main = Command(
     "export",
     "Write a dump as tables of Parquet, or as curves over the steps for TensorBoard.",
-    "0 all of it is exported; 1 some of it could not be read and is named; 2 nothing is exported",
     _options,
     _run,
+    "0 all of it is exported; 1 some of it could not be read and is named; 2 nothing is exported",
+    finds=True,
 )

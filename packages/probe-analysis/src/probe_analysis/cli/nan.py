@@ -1,17 +1,15 @@
 """Run ``probe nan DIR``: say which call makes the first value that is not finite, and what is close to it."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 
+from probe_format.cli import Command, add_dump, add_part
 from probe_format.errors import FormatError
 from probe_format.terminal import say
 
 from probe_analysis.nonfinite.first import Finding, NonFinite, first_non_finite
 
-from .command import Command
-from .options import add_dump, add_number, add_part, part
+from .options import add_number, part
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -64,7 +62,8 @@ def _finding(finding: Finding) -> Iterator[str]:
 main = Command(
     "nan",
     "Find the call that makes the first NaN or infinity, over all ranks.",
-    "0 every value is finite; 1 one is not; 2 cannot be read, or has no numbers to tell by",
     _options,
     _run,
+    "0 every value is finite; 1 one is not; 2 cannot be read, or has no numbers to tell by",
+    finds=True,
 )

@@ -1,21 +1,17 @@
 """Run ``probe ranks DIR``: say in a sentence where ranks that should agree do not, then show the rest."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from probe_format.cli import add_step
+from probe_format.cli import Command, add_part, shown
 from probe_format.errors import UsageError
 from probe_format.terminal import say
 
 from probe_analysis.ranks.disagreement import WHY, Disagreement, ranks_text
 from probe_analysis.ranks.ranks import Ranks, ranks
 
-from .command import Command, shown
-from .options import add_number, add_table
-from .table import print_rows, write_table
+from .options import add_number, add_table, print_rows, write_table
 
 _MOST = 1_000_000  #: ranks in a group; more is taken for a typing error
 _CODES = {"agree": 0, "disagree": 1, "nothing compared": 2}
@@ -42,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", help="a dump_path, or a step folder, with several ranks")
-    add_step(parser)
+    add_part(parser, rank="")
     groups = "which ranks are replicas, as '0,2 1,3' or '0-3 4-7'; found out from the weights without"
     parser.add_argument("--groups", nargs="+", default=[], metavar="RANKS", help=groups)
     agree = "further tensors that all ranks should agree on, as 'Module.norm.*.output.*'"
@@ -52,7 +48,6 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def _group(text: str) -> list[int]:
-    """Return the ranks in ``0,2`` or ``0-3``."""
     found: list[int] = []
     try:
         for part in text.split(","):
@@ -106,7 +101,8 @@ def _row(found: Disagreement) -> dict[str, Any]:
 main = Command(
     "ranks",
     "Compare the ranks of a dump where they should agree, and name the first place where they do not.",
-    "0 the ranks agree; 1 they do not; 2 nothing was there to compare (one rank alone, no numbers)",
     _options,
     _run,
+    "0 the ranks agree; 1 they do not; 2 nothing was there to compare (one rank alone, no numbers)",
+    finds=True,
 )

@@ -1,16 +1,14 @@
 """Run ``probe report DIR [DIR2] -o report.html``: write one page that shows a dump, or two and how they differ."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 
+from probe_format.cli import Command, add_dump, add_part, shown
 from probe_format.terminal import say
 
 from probe_analysis.report.report import report
 
-from .command import Command, shown
-from .options import COMPARISON, add_comparison, add_dump, add_part, comparison, part
+from .options import COMPARISON, add_comparison, comparison, part
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -45,7 +43,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
 main = Command(
     "report",
     "Write one HTML page that shows a dump, or two and how they differ. It needs no network.",
-    "0 the page is written, whatever it shows; 2 the dumps cannot be read or compared",
     _options,
     _run,
+    "0 the page is written, whatever it shows; 2 the dumps cannot be read or compared",
+    finds=True,
 )

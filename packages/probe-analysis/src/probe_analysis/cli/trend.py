@@ -1,7 +1,5 @@
 """Run ``probe trend DIR``: say which layer's gradients, weights or activations changed most, then show the others."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys
@@ -9,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from probe_format.cli import Command, add_dump, add_part, shown
 from probe_format.terminal import say, tell
 
 from probe_analysis.trend.picture import draw, sparkline
@@ -16,9 +15,7 @@ from probe_analysis.trend.series import Series, magnitude
 from probe_analysis.trend.sources import QUANTITIES, STATISTICS
 from probe_analysis.trend.trend import Trend, trend
 
-from .command import Command, shown
-from .options import add_dump, add_part, add_table, part
-from .table import print_rows, table, write_table
+from .options import add_table, part, print_rows, table, write_table
 
 _TABLES = {".csv": "csv", ".json": "json", ".md": "markdown", ".txt": "table"}
 
@@ -119,7 +116,8 @@ def _row(found: Trend, series: Series) -> dict[str, Any]:
 main = Command(
     "trend",
     "Follow one quantity over steps, layers and ranks; what changed most comes first.",
-    "0 shown; 2 cannot be read, or nothing of the quantity was recorded",
     _options,
     _run,
+    "0 shown; 2 cannot be read, or nothing of the quantity was recorded",
+    finds=True,
 )

@@ -3,8 +3,6 @@
 Dtypes have one name here, whatever the framework.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """Compare one call of a run with the same call of another: what went in, and what came out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -14,10 +12,15 @@ from probe_format.names import with_direction
 from probe_format.schema import Parts, Side, Value, parts_of, writes_into
 
 from probe_analysis.align.alignment import Pair
-from probe_analysis.calls.call import GRADIENTS, Call, ended_inside
-from probe_analysis.calls.run import Run
-from probe_analysis.compare.distance import ArgumentDifference, Distance, compare_arguments, distance
-from probe_analysis.compare.elements import Elements, compare_elements
+from probe_analysis.calls.run import GRADIENTS, Call, Run, ended_inside
+from probe_analysis.compare.distance import (
+    ArgumentDifference,
+    Distance,
+    Elements,
+    compare_arguments,
+    compare_elements,
+    distance,
+)
 from probe_analysis.compare.tolerance import Tolerance
 
 #: What a call did that the other did not: got other arguments, other parameters, other tensors from a part of the
@@ -97,11 +100,9 @@ Look = Callable[[Call, Any, Parts], None]
 class Comparison:
     """Compare the calls of two runs.
 
-    tolerance: what rounding explains.
     load: whether saved values are compared.
     follows: whether an earlier step has a cause: what comes in may then differ because of that.
-    noise: record -> slot of the first run -> how far two runs of the same program are apart there; None where that
-        is not measured.
+    noise: record -> how far two runs of the same program are apart there; None where that is not measured.
     look: is given both records, so that nobody needs to read them again.
     """
 
@@ -110,7 +111,7 @@ class Comparison:
     tolerance: Tolerance
     load: bool
     follows: bool = False
-    noise: Mapping[str, Mapping[str, float]] | None = None
+    noise: Mapping[str, float] | None = None
     look: Look | None = None
 
     @cached_property
@@ -146,7 +147,6 @@ class Comparison:
 
         drift: the largest difference so far that rounding explains.
         before: of a backward call, the largest difference in its forward call.
-        follows: whether an earlier call has a cause.
         """
         records = pair.a.record.json, pair.b.record.json
         calls = ((pair.a, "first"), (pair.b, "second")) if self.a.rank.lost or self.b.rank.lost else ()
@@ -172,22 +172,18 @@ class Comparison:
         compared = not pair.a.backward and "in" in shared
         arguments = compare_arguments(a.others, b.others, both=self.across) if compared else ()
         if self.noise is not None:
-            own = 4.0 * max(self.noise.get(pair.a.name, {}).values(), default=0.0)
+            own = 4.0 * self.noise.get(pair.a.name, 0.0)
         else:
             own = self.tolerance.of([v.tensor for parts in (a, b) for v in parts.values])
         sides = zip((pair.a, pair.b), records, (self.a.open, self.b.open), strict=True)
-        ended = not unknown and any(
-            call.name == cut or (cut is not None and ended_inside(call, record))
-            for call, record, cut in sides
-        )
+        known = ((call, record, cut) for call, record, cut in sides if cut is not None and not unknown)
+        ended = any(call.name == cut or ended_inside(call, record) for call, record, cut in known)
         not_passed_on = not self.passed_on and pair.a.backward and pair.a.kind == "api"
         if ended or not_passed_on:
             shared = tuple(side for side in shared if side != "out")
-        told = tuple(  # no differences: they have no size
-            ValueDiff(loss.slot, loss.side, Distance(0.0, f"is lost in the {which}: {loss.why}"))
-            for loss, which in lost
-        )
-        found = tuple(self._differing(pair, a, b, own, shared))
+        said = ((each, Distance(0.0, f"is lost in the {which}: {each.why}")) for each, which in lost)
+        told = tuple(ValueDiff(each.slot, each.side, what) for each, what in said)  # they have no size
+        found = tuple(self._each(pair, a, b, own, shared))
         if not any(v.side == "out" for v in found):  # what a call wrote over may be memory of `torch.empty`
             found = tuple(v for v in found if v.distance.form or not writes_into(pair.a.name, v.slot))
         values = told + found
@@ -209,9 +205,7 @@ class Comparison:
         made = largest["out"]
         return CallDiff(pair, values, arguments, brought, made, allowed, entry, cause, unshared, blind)
 
-    def _differing(
-        self, pair: Pair, a: Parts, b: Parts, own: float, sides: Iterable[Side]
-    ) -> Iterator[ValueDiff]:
+    def _each(self, pair: Pair, a: Parts, b: Parts, own: float, sides: Iterable[Side]) -> Iterator[ValueDiff]:
         for side in sides:
             given = side == "out" and pair.a.backward
             for x, y in _matched(a.side(side), b.side(side), across=self.across, given=given):

@@ -1,7 +1,5 @@
 """Compare two dumps: every step and rank that both have, call by call."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -18,11 +16,9 @@ from probe_analysis.compare.tolerance import Tolerance
 from probe_analysis.frame import Framed, frame_of
 
 from .call_diff import CallDiff, Comparison, Look
-from .idle import idle_calls
 from .likeness import left_out, recorded_otherwise, unlike, what_is_in
-from .missing import alone_before, missing_call
-from .owner import with_owner
-from .verdict import State, Verdict, verdict_of
+from .owner import idle_calls, with_owner
+from .verdict import State, Verdict, alone_before, missing_call, verdict_of
 
 _OTHER_FORM = (
     "the gradients that functions pass on are not compared: "
@@ -54,9 +50,8 @@ class RunDiff:
         return f"{matched}; {exact} records are exactly the same"
 
     def __repr__(self) -> str:
-        return (
-            f"<RunDiff of {self.a.label} with {self.b.label}: {self.verdict.state}, {len(self.calls)} pairs>"
-        )
+        both = f"{self.a.label} with {self.b.label}"
+        return f"<RunDiff of {both}: {self.verdict.state}, {len(self.calls)} pairs>"
 
     def first(self, *, backward: bool) -> CallDiff | None:
         """Return the first call with a cause of its own, in the forward or in the backward pass."""
@@ -182,18 +177,17 @@ def _paired(ones: Sequence[Run], twos: Sequence[Run]) -> tuple[list[tuple[Run, R
 
 
 def _compare(
-    how: Comparison, alignment: Alignment, earlier: Sequence[RunDiff], progress: Progress | None
+    how: Comparison, alignment: Alignment, earlier: Sequence[RunDiff], told: Progress | None
 ) -> RunDiff:
     a, b = how.a, how.b
     if a.calls and b.calls and not alignment.pairs:
-        raise FormatError(
-            f"{a.label} and {b.label} have no call in common: {what_is_in(a)} against {what_is_in(b)}."
-        )
+        what = f"{what_is_in(a)} against {what_is_in(b)}"
+        raise FormatError(f"{a.label} and {b.label} have no call in common: {what}.")
     calls: list[CallDiff] = []
     for found in how.in_order(alignment.pairs):
         calls.append(found)
-        if progress is not None and len(calls) % 256 == 0:
-            progress(a.label, len(calls), len(alignment.pairs))
+        if told is not None and len(calls) % 256 == 0:
+            told(a.label, len(calls), len(alignment.pairs))
     first = next((c for c in calls if c.cause is not None), None)
     if first is not None and only_views(first.pair.a.name):
         idle = idle_calls(alignment.pairs)
@@ -205,10 +199,8 @@ def _compare(
     other = None if how.across else recorded_otherwise(a, b)
     verdict = _verdict(how, alignment, calls, other is not None, earlier, first, limit)
     if verdict.state != "different" and unlike(alignment):
-        raise FormatError(
-            f"{a.label}: the two dumps have neither numbers nor checksums of one kind in common. "
-            "Dump both with the same summary_mode."
-        )
+        why = "the two dumps have neither numbers nor checksums of one kind in common"
+        raise FormatError(f"{a.label}: {why}. Dump both with the same summary_mode.")
     said = (None if how.passed_on else _OTHER_FORM, other, left_out(calls))
     notes = [note for note in said if note is not None]
     lost = (("first", a.rank.lost), ("second", b.rank.lost))
@@ -219,12 +211,12 @@ def _compare(
     return RunDiff(a, b, alignment, tuple(calls), verdict, tuple(notes))
 
 
-def _noise(twice: Comparison) -> dict[str, dict[str, float]]:
-    """Return record -> slot -> how far two runs of the same program are apart there."""
+def _noise(twice: Comparison) -> dict[str, float]:
+    """Return record -> how far two runs of the same program are apart there."""
     found = {}
     for pair in align(twice.a, twice.b).pairs:
-        apart = {v.slot: v.distance.relative for v in twice.of(pair).values}
-        found[pair.a.name] = {slot: relative for slot, relative in apart.items() if not math.isinf(relative)}
+        apart = (value.distance.relative for value in twice.of(pair).values)
+        found[pair.a.name] = max((relative for relative in apart if relative < math.inf), default=0.0)
     return found
 
 
@@ -240,7 +232,6 @@ def _verdict(
     """Return the verdict on two runs.
 
     partial: whether the runs recorded other calls, so that one that a run lacks is no finding.
-    first: the first call with a cause.
     limit: the place of the first call that shows it.
     """
     a, b = how.a, how.b

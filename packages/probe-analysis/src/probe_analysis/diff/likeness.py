@@ -1,7 +1,5 @@
 """Tell whether two runs recorded the same things in the same way, so that what one of them lacks is a finding."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from probe_format.errors import FormatError

@@ -1,26 +1,26 @@
-"""Find out where a tensor belongs that a function was the first to get with other values.
+"""Find out where a difference belongs that shows in a function first: to a module around it, or to nobody.
 
-A parameter is looked for by its name in the model, and an input at the outermost module that got it.
+A parameter is looked for by its name in the model, and an input at the outermost module that got it. Memory that is
+written over before anything is computed with it makes no difference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Any
 
 from attrs import evolve
 from probe_format.errors import FormatError
-from probe_format.schema import Side
+from probe_format.schema import Side, only_views, writes_into
+from probe_format.statistics import KEYS
 
 from probe_analysis.align.alignment import Pair
-from probe_analysis.calls.call import GRADIENTS
+from probe_analysis.calls.run import GRADIENTS
 
 from .call_diff import CallDiff, Cause
 
 _GOT: tuple[Side, ...] = ("in", "parameter")
-_NUMBERS = ("dtype", "shape", "Max", "Min", "Mean", "Norm", "md5")
+#: What tells tensors apart.
+_TELLING = ("dtype", "shape", *KEYS, "md5")
 
-Marks = tuple[Any, ...]
+Marks = tuple[str, ...]
 
 
 def with_owner(calls: Sequence[CallDiff]) -> tuple[list[CallDiff], CallDiff | None]:
@@ -91,7 +91,30 @@ def _side(module: CallDiff, call: CallDiff, slots: Sequence[str]) -> tuple[Side 
     return ("in", inputs) if inputs else ("parameter", slots)
 
 
-def _marks(pair: Pair, side: Side) -> dict[str, Marks]:
-    """Return the numbers of each tensor that both calls have, in either: what tells it from others."""
-    both = pair.tensors(side)
-    return {slot: tuple(x.get(key) for x in (one, two) for key in _NUMBERS) for slot, one, two in both}
+def _marks(pair: Pair, side: Side, *, apart: bool = False) -> dict[str, Marks]:
+    """Return what tells each tensor that both calls have from others, in either. apart: only of those that differ."""
+    both = (each for each in pair.tensors(side) if not apart or each[1] != each[2])
+    return {slot: tuple(str(x.get(key)) for x in (one, two) for key in _TELLING) for slot, one, two in both}
+
+
+def idle_calls(pairs: Sequence[Pair]) -> frozenset[str]:
+    """Return the names of the calls of the first run whose tensors differ only where they were not written to yet.
+
+    A buffer of `torch.empty` is cut into views, and these are written over (FSDP). What it held differs in each run.
+
+    pairs: in the order in which the first run completed them. Their records are read anew.
+    """
+    found: set[str] = set()
+    gone: set[Marks] = set()  # what differs between the runs, and is written over further on
+    for pair in reversed(pairs):
+        name = pair.a.name
+        views = only_views(name)
+        if not views and not writes_into(name, "input_args.0"):
+            continue
+        taken, given = _marks(pair, "in", apart=True), _marks(pair, "out", apart=True)
+        if views and gone.issuperset(given.values()):
+            found.add(name)
+            gone.update(taken.values())
+        elif not views and not given:
+            gone |= {marks for slot, marks in taken.items() if writes_into(name, slot)}
+    return frozenset(found)

@@ -4,8 +4,6 @@ The records are framed by tensorboard's own writer, whose messages the real Tens
 smaller to install, imports torch wherever it finds it, and passes each number through a queue between processes.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.errors import FormatError, ProbeError
+from probe_format.statistics import COUNTS, WHOLE
 
 from probe_analysis.calls.run import Run
 
-from .count import Count
+from .rows import ExportCount
 
 #: The groups of curves; the cells of a tensor have them in small letters.
-_GROUPS = ("Norm", "Max", "Min", "Mean", "nan_count", "posinf_count", "neginf_count", "zero_count")
+_GROUPS = (*WHOLE, *COUNTS)
 _LARGEST_FLOAT32 = 3.4028235677973366e38  # the first double that rounds to infinity
 
 
-def write_curves(runs: Iterable[Run], folder: Path, count: Count) -> None:
+def write_curves(runs: Iterable[Run], folder: Path, count: ExportCount) -> None:
     """Write one event file for each process, whose steps come one after the other: so they do among the runs.
 
     Raises ProbeError, which says what to install, where tensorboard cannot be imported.
@@ -44,10 +43,8 @@ def write_curves(runs: Iterable[Run], folder: Path, count: Count) -> None:
             for run in steps:
                 try:
                     for rows in count.rows(run):
-                        found = [
-                            pair for cells in rows.tensors for pair in _scalars(rows.shared["record"], cells)
-                        ]
-                        if found:
+                        record = rows.shared["record"]
+                        if found := [pair for cells in rows.tensors for pair in _scalars(record, cells)]:
                             count.amounts["too_large"] += file.add(run.rank.step or 0, found)
                     count.end(run)
                 except FormatError as error:
@@ -64,8 +61,6 @@ def _scalars(record: str, cells: Mapping[str, Any]) -> Iterator[tuple[str, float
 
 
 class _EventFile:
-    """Write one event file, a step after the other."""
-
     def __init__(self, tensorboard: tuple[Any, Any, Any], folder: Path) -> None:
         event, self._summary, record_writer = tensorboard
         self._event = event
@@ -91,6 +86,5 @@ class _EventFile:
         return too_large
 
     def close(self) -> None:
-        """Write what is held, and close the file."""
         self._file.flush()
         self._file.close()

@@ -1,7 +1,11 @@
-"""Export a dump: choose the runs, write each, and say what was written and what was left out."""
+"""Export a dump: choose the runs, write each into a folder that is whole or not there, and say what was left out."""
 
-from __future__ import annotations
-
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -11,9 +15,9 @@ from probe_format.safe_files import naming
 
 from probe_analysis.calls.run import Progress, Run, Source, runs_of
 
-from .count import Count
+from .columns import SCHEMA_VERSION
 from .events import write_curves
-from .output import mark, whole_folder
+from .rows import ExportCount
 from .tables import GROUP, write_tables
 
 Form = Literal["parquet", "tensorboard"]
@@ -77,8 +81,8 @@ def export(
     if group < 1:
         raise UsageError(f"A group has at least one row, not {group}.")
     runs = sorted(runs_of(dump, step=step, rank=rank), key=_place)
-    count = Count(filter, progress)
-    with naming(to), whole_folder(Path(to), overwrite=overwrite) as folder:
+    count = ExportCount(filter, progress)
+    with naming(to), _whole_folder(Path(to), overwrite=overwrite) as folder:
         # With nothing read yet: what is read of a run goes with it, so that one is held at a time.
         fresh = (Run(run.label, evolve(run.rank)) for run in runs)
         if form == "parquet":
@@ -88,7 +92,8 @@ def export(
         if count.amounts["runs"] == 0:
             raise FormatError(f"Nothing of {count.errors[0][0]} can be read: {count.errors[0][1]}")
         told = {"filter": filter, "killed": count.killed, "errors": count.errors}
-        mark(folder, form, {**count.amounts, **told})
+        document = {"schema_version": SCHEMA_VERSION, "form": form, **count.amounts, **told}
+        (folder / MARKER).write_text(json.dumps(document, indent=1) + "\n", "utf-8")
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     killed, lost, errors = tuple(count.killed), tuple(count.lost), tuple(count.errors)
     return Exported(Path(to), form, killed=killed, lost=lost, errors=errors, bytes=size, **count.amounts)
@@ -97,3 +102,58 @@ def export(
 def _place(run: Run) -> tuple[str, str, int]:
     """Return a key that puts the steps of one process together, in order."""
     return run.rank.mode or "", run.rank.path.name, -1 if run.rank.step is None else run.rank.step
+
+
+MARKER = "_probe_export.json"
+"""The file that says that a folder is an export. Engines pass over names that begin with ``_``."""
+
+
+@contextlib.contextmanager
+def _whole_folder(to: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Yield an empty folder beside ``to`` that becomes ``to`` in the end; what fails leaves ``to`` as it was.
+
+    overwrite: replace an earlier export. Nothing else is ever replaced.
+    Raises UsageError when something is in the way.
+    """
+    to = Path(os.path.realpath(to))
+    _check(to, overwrite=overwrite)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    temporary = to.with_name(f".{to.name[:200]}.{os.urandom(4).hex()}.tmp")
+    temporary.mkdir()
+    try:
+        yield temporary
+        _replace(temporary, to)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def leftovers(to: Path) -> list[Path]:
+    """Return what exports of this name left beside it when they were killed, or are writing just now."""
+    to = Path(os.path.realpath(to))
+    form = re.compile(rf"\.{re.escape(to.name[:200])}\.[0-9a-f]{{8}}\.(?:tmp|old)")
+    if not to.parent.is_dir():
+        return []
+    return sorted(path for path in to.parent.iterdir() if form.fullmatch(path.name) and path.is_dir())
+
+
+def _check(to: Path, *, overwrite: bool) -> None:
+    if not os.path.lexists(to) or (to.is_dir() and not any(to.iterdir())):
+        return
+    if not (to / MARKER).is_file():
+        raise UsageError(f"{to} is there already and is no export, so it is not replaced. Give another name.")
+    if not overwrite:
+        raise UsageError(f"{to} holds an export already. Give another name, or --overwrite to replace it.")
+
+
+def _replace(temporary: Path, to: Path) -> None:
+    if not os.path.lexists(to) or not any(to.iterdir()):
+        os.rename(temporary, to)
+        return
+    earlier = temporary.with_name(temporary.name.removesuffix(".tmp") + ".old")
+    os.rename(to, earlier)
+    try:
+        os.rename(temporary, to)
+    except OSError:
+        os.rename(earlier, to)
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)

@@ -1,24 +1,23 @@
-"""Make the rows of the tables out of the calls of a run, one record at a time."""
+"""Make the rows of the tables out of the calls of a run, one record at a time, and count them."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
-from attrs import frozen
+from attrs import define, field, frozen
 from probe_format import Record, Tensor
 from probe_format.errors import FormatError
 from probe_format.names import ApiName, DebugName, ModuleName, ParamsGradName
 from probe_format.schema import is_tensor, path_text, tensors, walk
 from probe_format.values import ValuePath, is_leaf
 
-from probe_analysis.calls.call import GRADIENTS, Call
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import GRADIENTS, Call, Progress, Run
 
-from .cells import argument_cells, json_text, source_cells, tensor_cells
+from .columns import argument_cells, json_text, source_cells, tensor_cells
 
 #: Scalars of a record that have a column of their own, and the type that they have there.
-_SCALARS: Mapping[str, type] = {"raised": str, "incomplete": bool, "in_backward": bool, "partial": bool}
+_SCALARS: dict[str, type] = {"label": str, "raised": str}
+_SCALARS |= dict.fromkeys(("incomplete", "in_backward", "partial"), bool)
 
 Row = dict[str, Any]
 
@@ -29,7 +28,6 @@ class Rows:
 
     shared: the cells that all its rows have.
     tensors, arguments: the other cells of each.
-    record: the other cells of its own row.
     """
 
     shared: Row
@@ -42,12 +40,8 @@ def rows_of(run: Run, call: Call) -> Rows:
     """Return the rows of one call. One that cannot be read has a row of its own that says so."""
     record = call.record
     shared: Row = {"run": run.label, "record": call.name, "call_order": call.order, "kind": call.kind}
-    shared |= {
-        "module": call.path or None,
-        "parent": call.parent,
-        **_named(record),
-        **source_cells(call.line),
-    }
+    shared |= {"module": call.path or None, "parent": call.parent, **_named(record)}
+    shared |= source_cells(call.line)
     own: Row = {"modules": list(call.modules) or None, "stack": "\n".join(call.stack) or None}
     try:
         found = record.json
@@ -138,3 +132,56 @@ def leaves(record: Any) -> Iterator[tuple[ValuePath, Any]]:
             yield path, node
             if isinstance(node, dict) and not is_tensor(node):  # it may carry a tensor: torch's P2POp does
                 yield from (((*path, *below), tensor) for below, tensor in tensors(node))
+
+
+_AMOUNTS = ("runs", "records", "tensors", "arguments", "left_out", "too_large")
+
+
+@define(eq=False)
+class ExportCount:
+    """Hold how much was written, and what could not be read.
+
+    filter: only records with this text in their names are written.
+    progress: called with (label, records written, records in all).
+    amounts, killed, lost, errors: as in `Exported`.
+    """
+
+    filter: str
+    progress: Progress | None
+    amounts: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(_AMOUNTS, 0)))
+    killed: list[str] = field(factory=list)
+    lost: list[str] = field(factory=list)
+    errors: list[tuple[str, str]] = field(factory=list)
+
+    def rows(self, run: Run) -> Iterator[Rows]:
+        """Yield the rows of each call of a run that the filter lets through.
+
+        Raises FormatError, before the first, when the files of the run are damaged.
+        """
+        total = len(run.calls)
+        _ = run.rank.stack  # which is damaged now, or never
+        if run.rank.source == "journal":
+            self.killed.append(run.label)
+        if run.rank.lost:
+            self.lost.append(f"{run.label}: {run.rank.lost}")
+        for n, call in enumerate(run.calls):
+            if self.progress is not None and n % 256 == 0:
+                self.progress(run.label, n, total)
+            if self.filter not in call.name:
+                self.amounts["left_out"] += 1
+                continue
+            found = rows_of(run, call)
+            self.amounts.update(records=1, tensors=len(found.tensors), arguments=len(found.arguments))
+            if "error" in found.record:
+                self.errors.append((f"{run.label} {call.name}", found.record["error"]))
+            yield found
+
+    def end(self, run: Run) -> str | None:
+        """Count a run that was written; return, and note, why it may lack records, None where nothing says so."""
+        self.amounts["runs"] += 1
+        journal = run.rank.journal
+        if journal is None or journal.state != "damaged":
+            return None
+        why = f"its journal is damaged, so records may be missing ({journal.detail})"
+        self.errors.append((run.label, why))
+        return why

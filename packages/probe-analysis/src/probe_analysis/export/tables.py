@@ -11,15 +11,14 @@ from probe_format.errors import FormatError, ProbeError
 
 from probe_analysis.calls.run import Run
 
-from .cells import json_text
-from .columns import SCHEMA_VERSION, TABLES, Type
-from .count import Count
+from .columns import SCHEMA_VERSION, TABLES, json_text
+from .rows import ExportCount
 
 GROUP = 1 << 15
 """Rows that are held in memory until they are written."""
 
 
-def write_tables(runs: Iterable[Run], folder: Path, count: Count, group: int = GROUP) -> None:
+def write_tables(runs: Iterable[Run], folder: Path, count: ExportCount, group: int = GROUP) -> None:
     """Write the tables of one run after the other. One that cannot be read has a row in the table of runs.
 
     group: how many rows of a table are held in memory.
@@ -45,7 +44,7 @@ def write_tables(runs: Iterable[Run], folder: Path, count: Count, group: int = G
             _write(run, tables, count)
 
 
-def _write(run: Run, tables: Mapping[str, _TableWriter], count: Count) -> None:
+def _write(run: Run, tables: Mapping[str, _TableWriter], count: ExportCount) -> None:
     before, rank = count.amounts.copy(), run.rank
     about: dict[str, Any] = {"run": run.label, "folder": str(rank.path.absolute()), "mode": rank.mode}
     about["distributed"] = rank.number is not None
@@ -81,8 +80,10 @@ class _TableWriter:
     """Write the rows of one table into one file; `close` writes the last of them. group: how many rows to hold."""
 
     def __init__(self, pyarrow: Any, table: str, path: Path, group: int) -> None:
-        types = _types(pyarrow)
-        fields = [pyarrow.field(column.name, types[column.type]) for column in TABLES[table]]
+        types = {"text": pyarrow.string(), "integer": pyarrow.int64(), "double": pyarrow.float64()}
+        types |= {"texts": pyarrow.list_(types["text"]), "integers": pyarrow.list_(types["integer"])}
+        types["boolean"] = pyarrow.bool_()
+        fields = [pyarrow.field(name, types[kind]) for name, kind in TABLES[table].items()]
         about = {"probe_export_version": SCHEMA_VERSION, "probe_export_table": table}
         self._pyarrow, self._group = pyarrow, group
         self._schema = pyarrow.schema(fields, metadata=about)
@@ -109,22 +110,10 @@ class _TableWriter:
         self._held.clear()
 
     def close(self) -> None:
-        """Write the rows that are held, and the end of the file."""
         with self._file:
             if self._held:
                 self._write()
             self._writer.close()
-
-
-def _types(pyarrow: Any) -> Mapping[Type, Any]:
-    return {
-        "text": pyarrow.string(),
-        "integer": pyarrow.int64(),
-        "double": pyarrow.float64(),
-        "boolean": pyarrow.bool_(),
-        "texts": pyarrow.list_(pyarrow.string()),
-        "integers": pyarrow.list_(pyarrow.int64()),
-    }
 
 
 def _utf8(cell: Any) -> Any:

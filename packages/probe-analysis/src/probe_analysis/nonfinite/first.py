@@ -5,17 +5,15 @@ The rule itself is probe-format's (spec/statistics.md, What is not finite), so t
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attrs import field, frozen
 from probe_format.jsonio import number
-from probe_format.read import Suspect, origins
-from probe_format.schema import Value, non_finite
+from probe_format.read import Suspect, begins, none_begins, origins
+from probe_format.schema import Value
 
-from probe_analysis.calls.call import GRADIENTS, AtCall, Call
-from probe_analysis.calls.run import Run, Source, runs_of
+from probe_analysis.calls.run import AtCall, Call, Run, Source, runs_of
 from probe_analysis.frame import Framed, frame_of
 
 from .watch import Risk, Watch
@@ -51,19 +49,8 @@ class Finding(AtCall):
     @property
     def sentence(self) -> str:
         """Return the finding in words."""
-        if self.outside:
-            what = "parameters" if all(v.side == "parameter" for v in self.given) else "inputs"
-            return (
-                f"{self.call.name} is the first to hold values that are not finite, and gets them among its {what}: "
-                f"{_words(self.given)}. They were made outside of what was recorded."
-            )
-        if self.call.kind in (*GRADIENTS, "debug"):
-            return f"{self.call.name} is the first to hold values that are not finite: {_words(self.made)}."
-        took = "The gradients that it gets are" if self.call.backward else "Its inputs are"
-        finite = f"finite{self.run.rank.lost.given(self.call.name)}"
-        state = f"not ({_words(self.given)}), but of another kind" if self.given else finite
-        made = f"{self.call.name} makes the first value that is not finite"
-        return f"{made}. {took} {state}; {_words(self.made)}."
+        lost = self.run.rank.lost.given(self.call.name)
+        return begins(self.call.name, self.given, self.made, self.outside, lost)
 
 
 @frozen(eq=False, repr=False)
@@ -93,16 +80,7 @@ class NonFinite(Framed):
         """Return the finding in words, or that there is none."""
         if self.first is not None:
             return self.first.sentence
-        if not self.calls:
-            return "No values were recorded, so none can be checked."
-        if not self.known:
-            how = "dump with summary_mode statistics, or md5"
-            return f"The {self.calls} records have no statistics, so none can be checked: {how}."
-        unknown = ", but for what is lost" if self.lost else ""
-        records = sum(self.counts.values())
-        what = f" ({records} records hold infinities that were asked for, or what no call used)"
-        meant = what if records else ""
-        return f"Every value that was recorded in {self.calls} records is finite{meant}{unknown}."
+        return none_begins(self.calls, self.known, sum(self.counts.values()), lost=bool(self.lost))
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each finding and each risk: what, run, call, line, sentence."""
@@ -177,16 +155,3 @@ def _firsts(run: Run, suspects: Sequence[Suspect], before: int) -> list[Finding]
 def _range(value: Value) -> str:
     ends = (number(value.tensor.get(key)) for key in ("Min", "Max"))
     return f"{value.slot} [{', '.join(f'{x:.6g}' if isinstance(x, float) else str(x) for x in ends)}]"
-
-
-def broken(tensor: Mapping[str, Any]) -> str:
-    """Return in words what is not finite (``3 NaN, 1 +Inf of 64``); empty when all elements are, or it is not known."""
-    words = non_finite(tensor)
-    return f"{words} of {math.prod(tensor['shape'])}" if words[:1].isdigit() else words
-
-
-def _words(values: Sequence[Value]) -> str:
-    forms = [f"{v.tensor.get('dtype')}[{', '.join(map(str, v.tensor['shape']))}]" for v in values[:3]]
-    shown = [f"{v.slot} {form} has {broken(v.tensor)}" for v, form in zip(values, forms, strict=False)]
-    more = f", and {len(values) - 3} more" if len(values) > 3 else ""
-    return ", ".join(shown) + more

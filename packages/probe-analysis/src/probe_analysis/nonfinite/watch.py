@@ -9,8 +9,7 @@ from attrs import define, field, frozen
 from probe_format.read import Suspect, suspect_of
 from probe_format.schema import Parts, Value
 
-from probe_analysis.calls.call import Call
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import Call, Run
 from probe_analysis.compare.tolerance import dtype_name, range_of
 
 

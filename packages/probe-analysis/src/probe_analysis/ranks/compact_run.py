@@ -10,16 +10,16 @@ from typing import Any
 from attrs import evolve, field, frozen
 from probe_format.read import Lost
 from probe_format.schema import Parts, Side, Value, parts_of
+from probe_format.statistics import WHOLE
 
-from probe_analysis.calls.call import Call, ended_inside
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import Call, Run, ended_inside
 
 #: The keys of a tensor that hold numbers; all else is the same in many records, and on many ranks.
-_NUMBERS = ("Max", "Min", "Mean", "Norm", "md5")
+_NUMBERS = (*WHOLE, "md5")
 
 
 @frozen(eq=False)
-class Form:
+class RecordForm:
     """Hold all of a record but the numbers of its tensors.
 
     tensors: (slot, side, tensor without numbers, keys of its numbers that are floats, keys of the others).
@@ -39,15 +39,14 @@ class Form:
 class Shared:
     """Hold what ranks have in common, each thing once: the forms of their records, and their lists of calls."""
 
-    _forms: dict[bytes, Form] = field(factory=dict)
+    _forms: dict[bytes, RecordForm] = field(factory=dict)
     _calls: dict[tuple[tuple[str, str | None], ...], tuple[Call, ...]] = field(factory=dict)
 
-    def form(self, *what: Any) -> Form:
-        """Return the form with these attributes."""
+    def form(self, *what: Any) -> RecordForm:
         key = marshal.dumps(what, 2)  # unlike JSON, it tells NaN from null
         found = self._forms.get(key)
         if found is None:
-            found = self._forms[key] = Form(*what)
+            found = self._forms[key] = RecordForm(*what)
         return found
 
     def calls(self, run: Run) -> tuple[Call, ...]:
@@ -67,9 +66,7 @@ class CompactRun(Run):
 
     calls: every record as a call, in the order of completion. They may be another rank's, which has made the same: what
         this rank's records hold is read from here.
-    lost: what they lack because it is lost.
     was_cut: whether the end of the step is not there: the process was killed, an error ended it, or it runs on.
-    _forms: of each record.
     _begin: where its floats begin among ``_floats``.
     _others: order -> its numbers that are no floats (of whole numbers, flags and checksums).
     """
@@ -77,7 +74,7 @@ class CompactRun(Run):
     calls: tuple[Call, ...]
     lost: Lost
     was_cut: bool
-    _forms: list[Form] = field(factory=list)
+    _forms: list[RecordForm] = field(factory=list)
     _begin: array[int] = field(factory=lambda: array("Q"))
     _floats: array[float] = field(factory=lambda: array("d"))
     _others: dict[int, list[Any]] = field(factory=dict)
@@ -125,7 +122,7 @@ class CompactRun(Run):
         """Return whether a call is of this rank, or is one that it shares with another."""
         return call.order < len(self.calls) and self.calls[call.order] is call
 
-    def form(self, call: Call) -> Form:
+    def form(self, call: Call) -> RecordForm:
         """Return the form of this rank's record of a call that it `makes`."""
         if not self.makes(call):
             raise KeyError(f"{self.label} does not make {call.name} as number {call.order}.")

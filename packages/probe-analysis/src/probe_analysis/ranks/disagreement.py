@@ -1,16 +1,17 @@
 """Divide ranks by what they hold, and say in words where those that should agree do not."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 from attrs import frozen
+from probe_format.statistics import WHOLE
 
-from probe_analysis.calls.call import AtCall, Call
+from probe_analysis.calls.run import AtCall, Call, Run
 from probe_analysis.compare.distance import distance
 
-_NUMBERS = ("Max", "Min", "Mean", "Norm")
+#: Rank -> a tensor of it.
+Held = Mapping[int, Mapping[str, Any]]
 #: Ranks by what they hold: the largest group first, of equal ones that with the lowest rank.
 Parting = tuple[tuple[int, ...], ...]
 
@@ -20,20 +21,17 @@ def mark(tensor: Mapping[str, Any]) -> Hashable:
     shape = str(tensor["shape"])
     if isinstance(tensor.get("md5"), str):
         return shape, tensor["dtype"], tensor["md5"]
-    numbers = tuple(tensor.get(key) for key in _NUMBERS)
+    numbers = tuple(tensor.get(key) for key in WHOLE)
     if numbers[0] is None and numbers[3] is None:
         return None
     return shape, tensor["dtype"], *numbers
 
 
-def parted(
-    tensors: Mapping[int, Mapping[str, Any]], tolerance: float = 0.0, key: Callable[..., Hashable] = mark
-) -> Parting:
+def parted(tensors: Held, tolerance: float = 0.0, key: Callable[..., Hashable] = mark) -> Parting:
     """Return which ranks hold the same tensor.
 
     tensors: rank -> its tensor; one without numbers is left out.
     tolerance: the relative difference up to which two are the same.
-    key: what tells them apart.
     """
     groups: list[tuple[Hashable, int, list[int]]] = []
     for rank, tensor in tensors.items():
@@ -84,11 +82,9 @@ class Disagreement(AtCall):
     step: ``step0``.
     call: the call, in the first of the ranks that makes it.
     slot: the tensor's place in its record; empty where the call itself is missing on some ranks.
-    reason: why the ranks should agree (`WHY`).
     parting: the ranks by what they hold, the largest group first; of a missing call those that make it, then the rest.
     odd: the ranks that stand against a majority; empty where there is none, as with two ranks.
     detail: what differs, in few words; empty where the call itself is missing.
-    sentence: the finding in words.
     """
 
     step: str
@@ -112,3 +108,50 @@ def odd_of(parting: Parting) -> tuple[int, ...]:
     if len(parting) > 1 and len(parting[0]) > len(parting[1]):
         return tuple(sorted(rank for group in parting[1:] for rank in group))
     return ()
+
+
+@frozen(slots=False, eq=False)
+class Local:
+    """Give the gradients of parameters as the backward pass of one rank left them, before any reduction."""
+
+    run: Run
+
+    def _gradients(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for call in self.run.calls:
+            if call.kind == "parameters_grad":
+                yield from ((f"{call.name}.{v.slot}", v.tensor) for v in self.run.read(call).values)
+
+    @cached_property
+    def names(self) -> dict[Hashable, str]:
+        """Return what tells each gradient apart -> its name."""
+        found: dict[Hashable, str] = {}
+        for name, tensor in self._gradients():
+            if trusted(tensor):
+                found.setdefault(mark(tensor), name)
+        return found
+
+    @cached_property
+    def shapes(self) -> dict[str, list[str]]:
+        """Return the shape of gradients -> the names of those that have it."""
+        found: dict[str, list[str]] = {}
+        for name, tensor in self._gradients():
+            found.setdefault(str(tensor["shape"]), []).append(name)
+        return found
+
+
+def unreduced(tensors: Mapping[int, tuple[Local, Mapping[str, Any]]]) -> tuple[tuple[int, ...], str]:
+    """Return the ranks that use their own gradient where others do not, and a sentence on whose gradient it is.
+
+    tensors: rank -> its own gradients, and the tensor that its optimizer got.
+    """
+    own = {rank: name for rank, (local, tensor) in tensors.items() if (name := local.names.get(mark(tensor)))}
+    if not own:
+        local, tensor = next(iter(tensors.values()))
+        same = local.shapes.get(str(tensor["shape"]), [])
+        return (), f"By its shape it belongs to {same[0]}" if len(same) == 1 else ""
+    ranks = tuple(own)
+    name = next(iter(own.values()))
+    if len(own) == len(tensors):
+        return (), f"On every rank it is what its own backward pass left in {name}: nothing was reduced"
+    left = f"On {ranks_text(ranks)} it is what its own backward pass left in {name}"
+    return ranks, f"{left}: it was not reduced there"

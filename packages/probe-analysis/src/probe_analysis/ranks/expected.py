@@ -1,7 +1,5 @@
 """Say which tensors of a call ranks should agree on, and why: by what it does, and by where a DTensor is placed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -10,12 +8,12 @@ from attrs import frozen
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 from probe_format.schema import Parts, Value
 
-from probe_analysis.calls.call import Call
+from probe_analysis.calls.run import Call
 from probe_analysis.compare.tolerance import Tolerance
 
-from .collectives import collective
-from .compact_run import Form
-from .disagreement import Reason, mark, trusted
+from .compact_run import RecordForm
+from .disagreement import Held, Reason, mark, trusted
+from .rows import collective
 
 
 def _is_placed(tensor: Mapping[str, Any]) -> bool:
@@ -38,7 +36,7 @@ def global_form(tensor: Mapping[str, Any]) -> tuple[str, ...]:
     return str(tensor["dtype"]), str(tensor.get("global_shape")), str(tensor["placements"])
 
 
-def copies(tensors: Mapping[int, Mapping[str, Any]]) -> list[dict[int, Mapping[str, Any]]]:
+def copies(tensors: Held) -> list[dict[int, Mapping[str, Any]]]:
     """Return the ranks that hold copies of one another: those at the same place of each dimension that is not
     replicated.
 
@@ -83,13 +81,12 @@ _CHANCE = (
 class Expected:
     """Hold a tensor that some ranks should agree on.
 
-    tensors: rank -> the tensor.
     tolerance: the relative difference that rounding explains; 0 where there should be none at all.
     """
 
     reason: Reason
     slot: str
-    tensors: Mapping[int, Mapping[str, Any]]
+    tensors: Held
     tolerance: float = 0.0
 
 
@@ -98,7 +95,7 @@ def in_update(call: Call) -> bool:
     return call.parent in _UPDATES
 
 
-def may_agree(call: Call, forms: Iterable[Form]) -> bool:
+def may_agree(call: Call, forms: Iterable[RecordForm]) -> bool:
     """Return whether `expected_of` can find something in a call where nothing is asked. forms: of its records."""
     if in_update(call) or (call.kind == "api" and not call.backward):
         return True
@@ -118,7 +115,6 @@ def expected_of(
     """Yield the tensors of a call that ranks should agree on, and why.
 
     parts: rank -> what is in its record.
-    groups: the ranks that are replicas.
     updates: whether the replicas update the same weights (a sharded optimizer does not).
     weights: whether modules' parameters are recorded; else the weights that functions get stand for them.
     asked: patterns of ``record.slot`` that every rank should agree on.

@@ -1,7 +1,5 @@
 """Compare the ranks of a dump where they should agree, and name the first place where they do not."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -14,8 +12,7 @@ from probe_analysis.frame import Framed, frame_of
 
 from .compact_run import CompactRun, Shared
 from .disagreement import Disagreement, ranks_text
-from .history import History
-from .replicas import Replicas, replicas_of, weights_of
+from .replicas import History, Replicas, replicas_of, weights_of
 from .rows import Stop
 from .step import compare_step
 
@@ -29,7 +26,6 @@ class Ranks(Framed):
     disagreements: all of them, in that order; most that come after the first follow from it.
     checked: reason -> how many tensors were compared for it (`WHY` says what each reason means).
     replicas: which ranks should hold the same weights, and how that was found out.
-    numbers: the ranks that were compared.
     steps: the steps, by their labels.
     notes: what else is different, or could not be compared, and need not be a fault.
     """
@@ -57,11 +53,10 @@ class Ranks(Framed):
             return f"disagree: {self.first.step}: {self.first.sentence}"
         ranks, total = ranks_text(self.numbers), sum(self.checked.values())
         steps = ", ".join(self.steps[:4]) + (", ..." if len(self.steps) > 4 else ".")
+        what = f"tensors that they should agree on, in {steps}"
         if not total:
-            return (
-                f"nothing compared: {ranks} have no numbers of tensors that they should agree on, in {steps}"
-            )
-        return f"agree: {ranks} agree on all {total} tensors that they should agree on, in {steps}"
+            return f"nothing compared: {ranks} have no numbers of {what}"
+        return f"agree: {ranks} agree on all {total} {what}"
 
     def frame(self) -> Any:
         """Return a ``pandas.DataFrame`` with a row for each disagreement, in the order of execution."""
@@ -157,7 +152,6 @@ class _Steps:
         return Stop(label, gone, None, why) if gone else None
 
     def nothing(self) -> FormatError:
-        """Return why no step is compared."""
         for error in self.damaged.values():
             return error
         return FormatError(
@@ -166,7 +160,6 @@ class _Steps:
         )
 
     def notes(self) -> Iterator[str]:
-        """Yield what is not compared, in words."""
         for label, error in self.damaged.items():
             yield f"{label} is not compared: {error}"
         for label, rank in self.alone.items():

@@ -1,18 +1,19 @@
-"""Find out which ranks are replicas: those that hold the same weights."""
-
-from __future__ import annotations
+"""Find out which ranks are replicas: those that hold the same weights, and keep what the steps show of them."""
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from attrs import frozen
+from attrs import define, field, frozen
+from probe_format.schema import Parts
 
 from probe_analysis.calls.run import Run
 
-from .collectives import PIPES, collective
+from .compact_run import CompactRun
 from .disagreement import mark
-from .expected import is_divided
+from .expected import in_update, is_divided
+from .rows import PIPES, Joint, Stop, collective
 
 
 @frozen
@@ -30,7 +31,6 @@ class Replicas:
     """Say which ranks should hold the same weights, and how that is known.
 
     groups: ranks that are replicas of one another, in groups of two or more.
-    why: how that was found out, as a sentence.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -114,15 +114,76 @@ def _parallel(runs: Mapping[int, Run], weights: Weights) -> str:
     for weight in next(iter(weights.values())):
         if "Parallel" in weight.cls and "DataParallel" not in weight.cls:
             return f"{weight.path} is a {weight.cls} (tensor parallelism)"
-        marks = (
-            ("_fsdp_wrapped_module", weight.path),
-            ("FullySharded", weight.cls),
-            ("_flat_param", weight.name),
-        )
-        if any(mark in text for mark, text in marks):
+        whole = f"{weight.path} {weight.cls} {weight.name}"
+        if any(mark in whole for mark in ("_fsdp_wrapped_module", "FullySharded", "_flat_param")):
             return f"{weight.path} is sharded by FSDP"
         if "experts" in weight.path.split("."):
             return f"{weight.path} is an expert (expert parallelism)"
     if any(collective(call) in PIPES for run in runs.values() for call in run.calls):
         return "tensors are sent from rank to rank (pipeline parallelism)"
     return ""
+
+
+@define(eq=False)
+class History:
+    """Keep what the steps before have shown.
+
+    weights: whether modules' parameters are recorded.
+    agreed: (record, slot) of a weight -> the last step in which the ranks agreed on it.
+    checked: reason -> how many tensors were compared.
+    noted: what need not be a fault: kind -> the first sentence on it, and in how many steps it was seen.
+    asked: the patterns of `ranks` that matched a tensor.
+    """
+
+    weights: bool
+    agreed: dict[tuple[str, str], str] = field(factory=dict)
+    checked: Counter[str] = field(factory=Counter)
+    noted: dict[str, tuple[str, int]] = field(factory=dict)
+    asked: set[str] = field(factory=set)
+    stopped: Stop | None = None
+
+    def note(self, kind: str, label: str, text: str) -> None:
+        """Keep what was seen in a step, and of the same kind in later steps only that it was seen again."""
+        first, count = self.noted.get(kind, (f"{label}: {text}", 0))
+        self.noted[kind] = first, count + 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        more = "{} The like in {} more steps."
+        return tuple(text if n == 1 else more.format(text, n - 1) for text, n in self.noted.values())
+
+
+def same_updates(runs: Mapping[int, CompactRun], replicas: Replicas, history: History, label: str) -> bool:
+    """Return whether the replicas' optimizers update the same weights; one that is sharded does not."""
+    updated: dict[int, set[tuple[str, str]]] = {}
+    for rank, run in runs.items():
+        marks: dict[Any, set[tuple[str, str]]] = {}
+        touched = updated.setdefault(rank, set())
+        for call in run.calls:
+            if call.kind == "module" and not call.backward:
+                for value in run.read(call).side("parameter"):
+                    marks.setdefault(mark(value.tensor), set()).add((call.path, value.slot))
+            elif in_update(call):
+                for value in run.read(call).side("in"):
+                    touched |= marks.get(mark(value.tensor), set())
+    some = [updated[rank] for group in replicas.groups for rank in group if rank in updated]
+    same = bool(some) and bool(some[0]) and all(each == some[0] for each in some)
+    if any(some) and not same and not any(run.was_cut for run in runs.values()):
+        text = "the ranks update different weights (a sharded optimizer, or modules that not all call): not compared."
+        history.note("updates", label, text)
+    return same
+
+
+def note_inputs(label: str, rows: Sequence[Joint], runs: Mapping[int, CompactRun], history: History) -> None:
+    """Note it when every replica gets the same data: data-parallel ranks should not."""
+    firsts = ((next(iter(row.values())), row) for row in rows)
+    tops = ((c, row) for c, row in firsts if c.kind == "module" and not c.backward and c.parent is None)
+    call, row = next(tops, (None, {}))
+    if call is None or len(row) < 2:
+        return
+    inputs: dict[int, Parts] = {rank: runs[rank].read(each) for rank, each in row.items()}
+    marks = {repr([mark(v.tensor) for v in took]) for parts in inputs.values() if (took := parts.side("in"))}
+    if len(marks) == 1:
+        text = f"all ranks give {call.name} the same inputs, so they all compute the same. Right for"
+        more = "tensor parallelism; in data parallelism a DistributedSampler is missing."
+        history.note("inputs", label, f"{text} {more}")

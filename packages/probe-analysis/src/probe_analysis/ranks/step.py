@@ -1,25 +1,19 @@
 """Compare the ranks of one step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from attrs import define, evolve
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 
-from probe_analysis.calls.call import GRADIENTS, Call
-from probe_analysis.calls.run import Progress
+from probe_analysis.calls.run import GRADIENTS, Call, Progress
 from probe_analysis.compare.distance import distance
 
-from .collectives import collective, is_collective, results_of, rounds
 from .compact_run import CompactRun
-from .disagreement import Disagreement, odd_of, parted, ranks_text
+from .disagreement import Disagreement, Local, odd_of, parted, ranks_text, unreduced
 from .expected import Expected, expected_of, global_form, in_update, may_agree
-from .history import History, note_inputs, same_updates
-from .replicas import Replicas
-from .rows import Missing, Row, rows_of, stop_of
-from .unreduced import Local, unreduced
+from .replicas import History, Replicas, note_inputs, same_updates
+from .rows import Joint, Missing, collective, is_collective, results_of, rounds, rows_of, stop_of
 
 
 def compare_step(
@@ -65,7 +59,7 @@ class _Step:
     tolerance: float
     local: Mapping[int, Local]
 
-    def row(self, row: Row, updates: bool, asked: Sequence[str]) -> Iterator[Disagreement]:
+    def row(self, row: Joint, updates: bool, asked: Sequence[str]) -> Iterator[Disagreement]:
         call = next(iter(row.values()))
         if collective(call):
             return  # paired by their groups instead
@@ -74,9 +68,8 @@ class _Step:
             return
         parts = {rank: self.runs[rank].read(each) for rank, each in row.items()}
         taken: set[tuple[int, ...]] = set()
-        for expected in expected_of(
-            call, parts, self.replicas.groups, updates=updates, weights=self.history.weights, asked=asked
-        ):
+        known = {"updates": updates, "weights": self.history.weights}
+        for expected in expected_of(call, parts, self.replicas.groups, **known, asked=asked):
             if expected.reason == "asked":
                 self.history.asked.update(p for p in asked if fnmatchcase(f"{call.name}.{expected.slot}", p))
             ranks = tuple(expected.tensors)
@@ -106,10 +99,9 @@ class _Step:
     def _was_cut_before(self, rank: int, each: Missing) -> bool:
         """Return whether a rank did not get to a call that others make, because it was cut."""
         run, there = self.runs[rank], self._maker(each.call, each.present).by_name
-        met = (
-            c for c in reversed(run.calls) if c.name in there and (c.kind == "api" or not run.ended_inside(c))
-        )
-        return run.was_cut and next((there[c.name].order for c in met), -1) < each.call.order
+        ended = (c for c in reversed(run.calls) if c.kind == "api" or not run.ended_inside(c))
+        met = (there[c.name].order for c in ended if c.name in there)
+        return run.was_cut and next(met, -1) < each.call.order
 
     def missing(self, alone: Sequence[Missing]) -> Iterator[Disagreement]:
         """Yield the calls of modules that only some of the replicas make; note other calls."""

@@ -1,7 +1,5 @@
 """Make a page of a dump, or of two."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,18 +12,16 @@ from probe_format.errors import DamagedError, FormatError
 from probe_format.schema import Parts
 
 from probe_analysis.align.mapping import Mapping
-from probe_analysis.calls.call import Call
-from probe_analysis.calls.run import Progress, Run, Source, runs_of
+from probe_analysis.calls.run import Call, Progress, Run, Source, runs_of
 from probe_analysis.compare.tolerance import Tolerance
 from probe_analysis.diff.diff import Diff, diff_runs
 from probe_analysis.nonfinite.first import NonFinite, non_finite_in
 from probe_analysis.nonfinite.watch import Watch
 from probe_analysis.whole_file import write_whole
 
-from .compared import Compared, compared
-from .findings import finding, nonfinite_finding, verdict_finding
+from .facts import RecordColumns
+from .findings import Compared, compared, finding, nonfinite_finding, verdict_finding
 from .page import html_of
-from .record_columns import RecordColumns
 from .run_columns import RunColumns, Writer
 
 
@@ -33,7 +29,6 @@ from .run_columns import RunColumns, Writer
 class Report:
     """Hold a page, and what it is made of.
 
-    html: the whole page.
     diff: how the two dumps differ; None for one dump.
     non_finite: where the first dump stops being finite; None where it could not be checked.
     unread: label of a run -> why it is not on the page.
@@ -45,7 +40,6 @@ class Report:
     unread: dict[str, str]
 
     def write(self, path: str | Path) -> None:
-        """Write the page into a file."""
         write_whole(path, self.html)
 
 
@@ -63,7 +57,6 @@ def report(
 ) -> Report:
     """Return a page that shows a dump, or two and how they differ.
 
-    b: the second dump.
     noise, mapping, tolerance, load: as in `diff`.
     step, rank: only these; None for all.
     progress: called with (what is read, calls read, calls in all).
@@ -98,7 +91,6 @@ def report(
 class _Draft:
     """Collect what is on a page.
 
-    opened: the runs of each dump.
     records: the id of a rank -> what was read of it.
     columns: the id of a rank -> its run on the page.
     """
@@ -166,7 +158,6 @@ class _Draft:
     def check(self, number: int, of: int) -> NonFinite | None:
         """Return where a dump stops being finite, and keep that as a finding; None where a damaged run hides it.
 
-        number: of the dump, from 0.
         of: how many dumps the page shows.
         """
         which = "" if of == 1 else ("The first dump", "The second dump")[number]

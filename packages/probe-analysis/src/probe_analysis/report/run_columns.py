@@ -1,6 +1,4 @@
-"""Write the calls of one run as columns: the tree, its tensors, its other arguments and its stacks."""
-
-from __future__ import annotations
+"""Write one run for the page: its calls as columns, and from its report.json what it holds and what was not seen."""
 
 from array import array
 from collections.abc import Sequence
@@ -8,14 +6,13 @@ from typing import Any
 
 import numpy as np
 from attrs import Factory, define, field, frozen
+from probe_format.errors import FormatError
+from probe_format.excerpts import text
 
-from probe_analysis.calls.call import Call, is_own
-from probe_analysis.calls.run import Progress, Run
+from probe_analysis.calls.run import Call, Progress, Run, is_own
 
-from .columns import Numbering, whole
-from .coverage import coverage_of
-from .facts import Facts
-from .record_columns import RecordColumns
+from .facts import Facts, RecordColumns
+from .page import Numbering, whole
 
 _KINDS = {"module": 0, "api": 1, "parameters_grad": 2, "optimizer_grad": 2, "debug": 3}
 _NO_RECORD = 4
@@ -24,7 +21,7 @@ _COLUMNS = ("name", "parent", "backward", "kind", "order", "stack", "note", "arg
 
 
 @frozen(eq=False)
-class Node:
+class TreeLine:
     """Hold a line of the tree.
 
     call: what was recorded; None for a call that was seen and left out.
@@ -36,24 +33,19 @@ class Node:
     parent: int
 
 
-def _nodes(run: Run) -> list[Node]:
+def _nodes(run: Run) -> list[TreeLine]:
     parents = run.rank.construct.with_records(run.by_name, "backward", "forward")
     places: dict[str | None, int] = {None: -1, **{name: i for i, name in enumerate(parents)}}
-    return [Node(name, run.by_name.get(name), places[parent]) for name, parent in parents.items()]
+    return [TreeLine(name, run.by_name.get(name), places[parent]) for name, parent in parents.items()]
 
 
 @frozen(eq=False)
 class RunColumns:
-    """Hold one run as the page has it.
-
-    number: its number among the runs of the page.
-    nodes: its lines in the tree.
-    places: name -> place among the nodes.
-    """
+    """Hold one run as the page has it."""
 
     run: Run
     number: int
-    nodes: list[Node]
+    nodes: list[TreeLine]
     places: dict[str, int]
     document: dict[str, Any]
 
@@ -67,9 +59,7 @@ class Writer:
     stacks: list[dict[str, Any]] = field(factory=lambda: [{"frames": [], "own": -1}])
     _stack_numbers: Numbering = field(factory=lambda: Numbering({(): 0}), repr=False)
 
-    def run(
-        self, records: RecordColumns, number: int, dump: int, progress: Progress | None = None
-    ) -> RunColumns:
+    def run(self, records: RecordColumns, number: int, dump: int, progress: Progress | None) -> RunColumns:
         """Return a run as columns.
 
         records: those that were read; the others are read now.
@@ -103,11 +93,11 @@ class Writer:
             **{key: whole(column) for key, column in zip(_COLUMNS, columns, strict=True)},
             **{key: whole(np.asarray(column)[places]) for key, column in tensors},
         }
-        document["coverage"] = coverage_of(run)
+        document["coverage"] = _coverage_of(run)
         document["begin"] = whole([*columns[-1], len(order)])
         return RunColumns(run, number, nodes, {node.name: i for i, node in enumerate(nodes)}, document)
 
-    def _stack(self, run: Run, node: Node) -> int:
+    def _stack(self, run: Run, node: TreeLine) -> int:
         frames = run.rank.stack.of(node.name) if node.call is None else node.call.stack
         found = self._stack_numbers[frames]
         if found == len(self.stacks):
@@ -115,3 +105,75 @@ class Writer:
             plain = [self.texts[" ".join(frame.split())] for frame in frames]
             self.stacks.append({"frames": plain, "own": own})
         return found
+
+
+_FACTS = ("framework", "level", "task", "tool", "format_version", "checksum")
+_FAULTS = "Failures of Probe's own"
+
+
+def _coverage_of(run: Run) -> dict[str, Any]:
+    """Return what the page says about how a run was recorded; all of it texts.
+
+    sentence: the most important thing first.
+    tables: title -> rows of cells.
+    """
+    header = run.rank.header
+    facts = [[key, _words(header[key])] for key in _FACTS if header.get(key) is not None]
+    facts.append(["folder", str(run.rank.path)])
+    tables: dict[str, list[list[str]]] = {"The run": facts}
+    why = "Nothing says what was not seen: the dump has no report.json (msprobe writes none)."
+    try:
+        report = run.rank.report
+    except FormatError as error:
+        report, why = None, f"What was not seen is not known: {error}"
+    if run.rank.is_empty:
+        why = f"{run.rank.lost}."
+    elif run.rank.source == "journal":
+        why = "The run did not end: what is here was read from its journal, up to where it stopped."
+    faults = [
+        [text(item.get("where")), text(item.get("message")), f"{text(item.get('count'))} times"]
+        for item in (run.rank.faults if report is not None or run.rank.source == "journal" else ())
+    ]
+    if report is None or run.rank.source == "journal":
+        tables |= {_FAULTS: faults} if faults else {}
+        return {"sentence": why, "tables": tables}
+    for key, value in (("state", report.state), ("started", report.started), ("ended", report.ended)):
+        if value:
+            facts.append([key, value])
+    tables["Not seen"] = [[text(item.get("what")), text(item.get("why"))] for item in report.not_seen]
+    tables["Filters that matched nothing"] = [
+        [text(item.get("filter")), _words(item.get("value")), f"nearest: {_list(item.get('nearest'))}"]
+        for item in report.unmatched
+    ]
+    tables[_FAULTS] = faults
+    missing = report.document.get("missing", {})
+    tables["Functions that were not watched"] = [[text(what), text(why)] for what, why in missing.items()]
+    counts = ((kind, each) for kind, table in report.counts.items() for each in table.items())
+    tables["Counts"] = [[kind, what, str(count)] for kind, (what, count) in counts]
+    return {"sentence": _sentence(report.counts, tables), "tables": {k: v for k, v in tables.items() if v}}
+
+
+def _sentence(counts: Any, tables: dict[str, list[list[str]]]) -> str:
+    calls = ("calls", "modules")
+    seen, recorded = (sum(counts.get(key, {}).get(kind, 0) for kind in calls) for key in ("seen", "recorded"))
+    filtered = sum(counts.get("filtered", {}).values())
+    parts = [f"{recorded} of {seen} calls that were seen are recorded"]
+    if filtered:
+        parts.append(f"{filtered} were left out by filters")
+    unseen, faults = len(tables["Not seen"]), len(tables[_FAULTS])
+    parts.append(f"{unseen} {'thing' if unseen == 1 else 'things'} could not be seen at all")
+    if faults:
+        parts.append(f"Probe itself failed in {faults} {'place' if faults == 1 else 'places'}")
+    return f"{'; '.join(parts)}."
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list):
+        return _list(value)
+    if isinstance(value, dict):
+        return " ".join(_words(each) for each in value.values())
+    return text(value)
+
+
+def _list(value: Any) -> str:
+    return ", ".join(map(text, value)) if isinstance(value, list) and value else "nothing"

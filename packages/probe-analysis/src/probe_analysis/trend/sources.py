@@ -10,8 +10,7 @@ from attrs import frozen
 from probe_format.schema import Value
 
 from probe_analysis.align.tree import plain_path
-from probe_analysis.calls.call import Call
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import Call, Run
 from probe_analysis.compare.distance import as_float
 
 Quantity = Literal["gradients", "weights", "updates", "activations"]

@@ -1,7 +1,5 @@
-"""Implement the command ``probe``, and end those that other packages add to it in its own way."""
+"""Implement the command ``probe``, and what the commands are made of that other packages add to it."""
 
-from __future__ import annotations
+from .command import Command, add_dump, add_part, run_one_of, shown, whole_number
 
-from .command import add_rank, add_step, exit_code, refuse_unknown, whole_number
-
-__all__ = ["add_rank", "add_step", "exit_code", "refuse_unknown", "whole_number"]
+__all__ = ["Command", "add_dump", "add_part", "run_one_of", "shown", "whole_number"]

@@ -1,14 +1,12 @@
 """Say in sentences where a step stops being finite (the command ``probe show --bad``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from probe_format.errors import FormatError
-from probe_format.names import ApiName, ModuleName, is_name, parse_name, with_direction
+from probe_format.names import ApiName, ModuleName, parsed, with_direction
 from probe_format.read.dump import Rank
-from probe_format.read.nonfinite import Origin, Suspect, origins, suspects
-from probe_format.schema.finite import kinds_of, non_finite
+from probe_format.read.nonfinite import Origin, origins, suspects
+from probe_format.schema.finite import Suspect, kinds_of, non_finite
 from probe_format.schema.parts import Value, parts_of
 
 _NAN = frozenset(("NaN",))
@@ -49,7 +47,7 @@ def story(rank: Rank) -> Iterator[str]:
 
 def _is_call(name: str) -> bool:
     """Return whether a record is that of a call: not a saved value, and not the gradients of parameters."""
-    return is_name(name) and isinstance(parse_name(name), ApiName | ModuleName)
+    return isinstance(parsed(name), ApiName | ModuleName)
 
 
 def _forward(name: str, bad: Mapping[str, Suspect]) -> str | None:
@@ -59,10 +57,7 @@ def _forward(name: str, bad: Mapping[str, Suspect]) -> str | None:
 
 
 def _beginning(origin: Origin, bad: Mapping[str, Suspect], kinds: frozenset[str] | None, what: str) -> str:
-    """Return a sentence on an origin, and on whether that call made the value or was given it.
-
-    kinds: those in question; all when None.
-    """
+    """Return a sentence on an origin, and on whether that call made the value or was given it."""
 
     def of(values: Sequence[Value]) -> list[Value]:
         return [value for value in values if kinds is None or kinds_of(value.tensor) & kinds]

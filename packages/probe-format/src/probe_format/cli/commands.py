@@ -1,29 +1,40 @@
 """Show, verify and recover dumps: what the commands of this package do, and what they print."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import fields
 
 from probe_format.errors import FormatError
 from probe_format.read.dump import Rank, open
 from probe_format.read.verify import STATES, verify_rank
-from probe_format.terminal import ProgressLine, say, tell
+from probe_format.terminal import say, tell
+from probe_format.watch import WatchFile, watch_files
 from probe_format.write.recovery import recover_rank
 
 from .bad import story
-from .record_text import View
-from .show import heading, summary, tree
+from .command import shown
+from .show import View, heading, summary, tree
+from .watched import overview
 
 #: Lines that the tree of non-finite records has at most, unless all are asked for.
 _MOST = 20
 
 
-def _chosen(arguments: argparse.Namespace) -> list[Rank]:
-    ranks: tuple[Rank, ...] = open(arguments.dir).ranks
+def _watched(arguments: argparse.Namespace) -> list[WatchFile]:
+    files = watch_files(arguments.dir) if arguments.step is None and arguments.mode is None else []
+    return [file for file in files if arguments.rank in (None, file.rank)]
+
+
+def _chosen(arguments: argparse.Namespace, watched: Sequence[WatchFile] = ()) -> list[Rank]:
+    """Return the ranks that are asked for: none where there is no dump, and only watch files."""
+    try:
+        ranks: tuple[Rank, ...] = open(arguments.dir).ranks
+    except FormatError:
+        if watched:
+            return []
+        raise
     asked = arguments.step, arguments.rank, arguments.mode
     there_is = ((rank, (rank.step, rank.number, rank.mode)) for rank in ranks)
     chosen = [rank for rank, its in there_is if all(x in (None, y) for x, y in zip(asked, its, strict=True))]
@@ -36,7 +47,10 @@ def _chosen(arguments: argparse.Namespace) -> list[Rank]:
 def _show(arguments: argparse.Namespace) -> int:
     view = View(**{each.name: getattr(arguments, each.name) for each in fields(View)})
     worst = 0
-    for rank in _chosen(arguments):
+    watched = _watched(arguments)
+    for file in watched:
+        say(*overview(file), "")
+    for rank in _chosen(arguments, watched):
         try:
             say(heading(rank), *(f"  {line}" for line in summary(rank)), "")
             if arguments.bad:
@@ -55,7 +69,6 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:
-    """Yield the first lines, and how many more there are."""
     yield from itertools.islice(lines, most)
     more = sum(1 for _ in lines)
     if more:
@@ -63,20 +76,19 @@ def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    line = ProgressLine(terminal=0.2, elsewhere=10.0)
-
-    def progress(rank: Rank, done: int, total: int) -> None:
-        text = f"probe verify: {rank.label}: {done} of {total} tensor files"
-        line.show(text, now=line.live and done == total > 1000)
-        if done == total:
-            line.end()
-
     worst = 0
-    for rank in _chosen(arguments):
-        verdict = verify_rank(rank, progress)
-        worst = max(worst, STATES.index(verdict.state))
-        say(f"{verdict.state:<9} {verdict.path}")
-        say(*(f"    {problem}" for problem in verdict.problems), *(f"    ({note})" for note in verdict.notes))
+    watched = _watched(arguments)
+    for file in watched:
+        worst = max(worst, STATES.index(file.state))
+        say(f"{file.state:<9} {file.path}", *(f"    {each}" for each in file.damage[:50]))
+        if file.state == "torn":
+            say(f"    (The run did not end, or goes on: {len(file.rows)} rows are whole.)")
+    with shown("verify", "tensor files") as progress:
+        for rank in _chosen(arguments, watched):
+            verdict = verify_rank(rank, lambda rank, done, total: progress(rank.label, done, total))
+            worst = max(worst, STATES.index(verdict.state))
+            say(f"{verdict.state:<9} {verdict.path}")
+            say(*(f"    {each}" for each in verdict.problems), *(f"    ({note})" for note in verdict.notes))
     return {"torn": 3, "damaged": 4}.get(STATES[worst], 0)
 
 

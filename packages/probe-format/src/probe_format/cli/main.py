@@ -1,25 +1,21 @@
-"""Run the command ``probe``: show, verify and recover dumps, without a framework."""
+"""Run the command ``probe``: show, verify and recover dumps without a framework, and what other packages add to it.
 
-from __future__ import annotations
+A package adds a command by an entry point in the group ``probe.commands``: the command's name, and a function that
+takes the words after the name and returns the exit code.
+"""
 
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from importlib.metadata import EntryPoint
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 
 from probe_format.layout import MODES
-from probe_format.terminal import say
+from probe_format.own_code import OWN_MODULES
+from probe_format.terminal import printable, say, tell
 
-from .added import COMMANDS, added_commands, describe, run_added, versions
-from .command import add_rank, add_step, exit_code, refuse_unknown, whole_number
-
-#: The commands of this package, and what each does. The module `commands` has them, and loads what reads dumps.
-_COMMANDS = {
-    "show": "print the records as a tree by module, with shapes and norms",
-    "verify": "check schema, checksums and tensor files: complete, recovered, empty, torn or damaged",
-    "recover": "write the JSON files of a run that was killed, from its journal",
-}
+from .command import Command, add_dump, add_part, run_one_of, whole_number
 
 #: The flags of ``show``.
 _FLAGS = {
@@ -60,47 +56,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    own = words[0] in _COMMANDS if words else False
+    own = bool(words) and words[0] in (each.name for each in _OWN)
     if words and not own and not words[0].startswith("-"):
-        added = run_added(words[0], words[1:])
+        added = _run_added(words[0], words[1:])
         if added is not None:
             return added
-    there = {} if own else added_commands()
-    parser = _parser(there)
-    if not own:
-        refuse_unknown(parser, words, (*_COMMANDS, *COMMANDS, *there))
-    arguments = parser.parse_args(words)
-
-    def work() -> int:
-        from .commands import RUN  # only now: help and a wrong word are answered without numpy and the reader
-
-        return RUN[arguments.command](arguments)
-
-    return exit_code(arguments.command, work)
-
-
-def _parser(added: Mapping[str, EntryPoint]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="probe",
         description="Look at dumps by Probe and by msprobe, check them, and recover those of a killed run.",
         epilog=_EXIT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--version", action=_Version, nargs=0, help="show the version of each package and exit"
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, what in _COMMANDS.items():
-        command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
-        command.add_argument("dir", help="a dump_path, a step folder, a rank folder, or a dump.json")
-        add_step(command)
-        add_rank(command)
-        command.add_argument("--mode", choices=MODES, help="only MindSpore's graphs, or only PyNative")
-        if name == "show":
-            _show_arguments(command)
-    for name, entry in added.items():  # only for the list in --help: `main` runs these before it parses
-        commands.add_parser(name, help=describe(entry).replace("%", "%%"), add_help=False)
-    return parser
+    what = "show the version of each package and exit"
+    parser.add_argument("--version", action=_Version, nargs=0, help=what)
+    there = {} if own else {name: _describe(entry) for name, entry in added_commands().items()}
+    return run_one_of(_OWN, parser, words, there, () if own else tuple(COMMANDS))
 
 
 class _Version(argparse.Action):
@@ -111,12 +81,20 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _show_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
-    command.add_argument("--level", choices=("L0", "L1"), help="only modules (L0) or only API calls (L1)")
-    command.add_argument("--depth", type=_positive, metavar="N", help="at most N levels of nesting")
+def _dump(parser: argparse.ArgumentParser) -> None:
+    add_dump(parser)
+    add_part(parser)
+    parser.add_argument("--mode", choices=MODES, help="only MindSpore's graphs, or only PyNative")
+
+
+def _view(parser: argparse.ArgumentParser) -> None:
+    _dump(parser)
+    parser.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
+    parser.add_argument("--label", metavar="TEXT", help="only records of calls with this label")
+    parser.add_argument("--level", choices=("L0", "L1"), help="only modules (L0) or only API calls (L1)")
+    parser.add_argument("--depth", type=_positive, metavar="N", help="at most N levels of nesting")
     for flag, what in _FLAGS.items():
-        command.add_argument(f"--{flag}", action="store_true", help=what)
+        parser.add_argument(f"--{flag}", action="store_true", help=what)
 
 
 def _positive(text: str) -> int:
@@ -125,3 +103,81 @@ def _positive(text: str) -> int:
     if not number:
         raise argparse.ArgumentTypeError("0 levels show nothing; write 1 or more")
     return number
+
+
+def _work(arguments: argparse.Namespace) -> int:
+    from .commands import RUN  # only now: help and a wrong word are answered without numpy and the reader
+
+    return RUN[arguments.command](arguments)
+
+
+_OWN = (
+    Command("show", "print the records as a tree by module, with shapes and norms", _view, _work),
+    Command(
+        "verify",
+        "check schema, checksums and tensor files: complete, recovered, empty, torn or damaged",
+        _dump,
+        _work,
+    ),
+    Command("recover", "write the JSON files of a run that was killed, from its journal", _dump, _work),
+)
+
+
+#: Commands of Probe's other packages: what to install for them, and what they do.
+COMMANDS = {
+    "diff": ("probe-analysis", "compare two dumps: the first call that made a difference"),
+    "export": ("probe-analysis", "write a dump as Parquet, or for TensorBoard"),
+    "kernel": ("probe-kernel", "look at kernel dumps by MindSpore and Ascend, convert and check them"),
+    "nan": ("probe-analysis", "find the first value that is not finite"),
+    "plan": ("probe-runtime", "say what a dump of a model would write, before the run"),
+    "ranks": ("probe-analysis", "find ranks that should agree and do not"),
+    "report": ("probe-analysis", "make a page of a dump, or of two, to look at in a browser"),
+    "run": ("probe-runtime", "run a training script, and dump its steps"),
+    "trend": ("probe-analysis", "follow a quantity over steps, layers and ranks"),
+}
+
+
+def added_commands() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group="probe.commands")}
+
+
+def versions() -> Iterator[str]:
+    """Yield the name and version of each of Probe's packages that is installed."""
+    packages = (package for package, _ in COMMANDS.values())
+    for name in dict.fromkeys((*(module.replace("_", "-") for module in OWN_MODULES), *packages)):
+        with suppress(PackageNotFoundError):
+            yield f"{name} {version(name)}"
+
+
+def _describe(entry: EntryPoint) -> str:
+    """Return a line for ``probe --help``, without loading the command: a stranger's is its package's own summary."""
+    if entry.dist is None:
+        return entry.value
+    package, what = COMMANDS.get(entry.name, ("", ""))
+    if entry.dist.name == package:
+        return f"{what} (package {package})"
+    summary = (entry.dist.metadata["Summary"] or "").rstrip(".")
+    return printable(f"{summary[:1].lower()}{summary[1:]} (package {entry.dist.name})".lstrip())
+
+
+def _run_added(name: str, words: Sequence[str]) -> int | None:
+    """Run the command ``name`` and return its exit code; return None where no package has such a command.
+
+    A command of one of Probe's packages that is not installed returns 2 and prints on stderr what to install.
+    """
+    entry = added_commands().get(name)
+    if entry is not None:
+        try:
+            run = entry.load()
+        except ModuleNotFoundError as error:  # another missing module is a fault inside the package
+            if error.name is None or error.name.partition(".")[0] != entry.module.partition(".")[0]:
+                raise
+        else:
+            code: int = run(words)
+            return code
+    dist = entry.dist if entry is not None else None
+    package = COMMANDS.get(name, (None,))[0] if dist is None else dist.name
+    if package is None:
+        return None
+    tell(f"probe {name}: not installed here. Install it with: pip install {package}")
+    return 2

@@ -1,9 +1,9 @@
 """Make the events of a journal (spec/journal.md): one function for each kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
+
+from probe_format.statistics import KEYS
 
 #: A small JSON object, and the values: each is finished JSON, possibly with holes, that nobody looks inside again. It
 #: is kept, so what may come from orjson as it is (1 KB or more, whatever its length) is copied here.
@@ -18,10 +18,7 @@ NODE: Literal[0] = 0
 STRUCTURE: Literal[2] = 2
 
 #: The keys of a gradient that came with a later backward pass: its numbers alone.
-LATER_PASS = (
-    *("Max", "Min", "Mean", "Norm", "md5", "unsupported", "zero_count"),
-    *("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min"),
-)
+LATER_PASS = (*KEYS, "md5", "unsupported")
 
 #: The kinds that prepare records: they do not create a folder that waits for its first one.
 _PREPARATIONS = ("head", "frames", "tally", "over")
@@ -59,7 +56,6 @@ def enter(
 ) -> Event:
     """Make the event of a call that begins. Keys whose argument is None are left out.
 
-    name: of the forward record.
     parent: the node in which the call is made, None at the top.
     stack: the number of an earlier `frames` event.
     arguments, keywords, parameters: values of the record.
@@ -112,7 +108,6 @@ def back(
 ) -> Event:
     """Make the event of gradients from one backward pass.
 
-    name: of the backward record.
     number: how many backward passes went through this call before.
     parent: the node of the enclosing backward pass, None at the top.
     form: of the record's ``input`` and ``output``, None where it is not known.

@@ -9,10 +9,8 @@ if an `over` came since, of which that many had come before. A tuple is a gradie
 first, None where it is not here, and the later ones.
 """
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,13 +18,11 @@ from typing import Any
 from attrs import Factory, define, field
 
 from probe_format import jsonio, layout
-from probe_format.names import with_direction
+from probe_format.names import Direction, with_direction
 
-from .construct_tree import missing
 from .events import NODE, STRUCTURE, Event
-from .holes import Fillers, lost
 from .packed import Packed, Table
-from .pages import Pages
+from .pages import Fillers, Pages, lost
 from .places import Places, Reference, places_of
 from .value_paths import Room, blank, blank_slots, get, put
 
@@ -85,10 +81,6 @@ def _overlaid(old: Row, new: Row) -> Row:
     return old if new is None else new
 
 
-def _is_gradients(name: str) -> bool:
-    return with_direction(name, "forward") != name
-
-
 def _parent(name: str, rows: list[tuple[str | None, bool]]) -> tuple[str | None, bool]:
     """Return what the last call said of its parent; without a call, what the first gradients said."""
     return next((row for row in reversed(rows) if row[1]), rows[0])
@@ -107,8 +99,9 @@ class Fold:
     room: Room | None = None
     kept: int = KEPT
     _header: Head = field(factory=dict)
+    _labels: dict[str, None] = field(factory=dict)
     _tree: bool = True
-    data: Table = field(factory=lambda: Table(_joined, _is_gradients))
+    data: Table = field(factory=lambda: Table(_joined, lambda name: with_direction(name, "forward") != name))
     _calls: set[str] = field(factory=set)  # those that have not returned
     nodes: Table = field(factory=lambda: Table(_parent))
     _stacks: dict[int, Packed] = field(factory=dict)
@@ -152,6 +145,8 @@ class Fold:
         kept = e.get("r")
         if kept == NODE:
             return
+        if "x" in e and "label" in e["x"]:
+            self._labels[e["x"]["label"]] = None
         if "s" in e:
             stack = e["s"]
             if stack not in self._stacks:
@@ -229,13 +224,9 @@ class Fold:
         rows[name] = row
 
     def _blank(self, e: Head) -> Row:
-        of_input, of_output = e.get("g", (0, 0))
-        part = {}
-        if of_input is not None:  # else data_mode filters this side out, and the key is absent
-            part[_INPUT] = blank_slots(of_input, self.room)
-        if of_output is not None:
-            part[_OUTPUT] = blank_slots(of_output, self.room)
-        return part
+        sides = zip((_INPUT, _OUTPUT), e.get("g", (0, 0)), strict=True)
+        # A side that data_mode filters out has no form, and its key is absent.
+        return {key: blank_slots(form, self.room) for key, form in sides if form is not None}
 
     def _later(self, row: Row, e: Head) -> Row:
         """Return what a later backward pass through a call fills."""
@@ -287,7 +278,7 @@ class Fold:
         """Return the newer records, which one of this name may join."""
         data = self.data
         if len(data.rows_open) > data.most and name not in data.rows_open:
-            data.pack(self._is_ready)
+            data.pack(lambda name: name not in self._calls)
         return data.rows_open
 
     def _reopened(self, name: str) -> dict[bytes, Row]:
@@ -295,9 +286,6 @@ class Fold:
         rows = self._open(name)
         rows[name] = row = _opened(rows.get(name, b"{}"))
         return row  # type: ignore[no-any-return]
-
-    def _is_ready(self, name: str) -> bool:
-        return name not in self._calls
 
     def _node(self, name: str, parent: str | None, *, called: bool) -> None:
         nodes = self.nodes
@@ -315,7 +303,8 @@ class Fold:
         places = places or Places(-1, Path(layout.JOURNAL))
         faults = [{"where": w, "message": m, "count": n} for (w, m), n in self._faults.items()]
         return Pages(
-            {key: value for key, value in self._header.items() if key != "deferred"},
+            {key: value for key, value in self._header.items() if key != "deferred"}
+            | ({"labels": list(self._labels)} if self._labels else {}),
             self._records(places),
             self._stack_lines(),
             self._construct_lines(),
@@ -327,10 +316,8 @@ class Fold:
     def _records(self, places: Places) -> Iterator[bytes]:
         for rows in _some(self._rows()):
             names = jsonio.texts([name for name, _ in rows])
-            lines = [
-                b',\n"%b": %b' % (n, self._text(row, places)) for n, (_, row) in zip(names, rows, strict=True)
-            ]
-            yield b"".join(lines)
+            texts = [self._text(row, places) for _, row in rows]
+            yield b"".join([b',\n"%b": %b' % pair for pair in zip(names, texts, strict=True)])
 
     def _rows(self) -> Iterator[tuple[str, Row]]:
         """Yield every record; one whose call has not returned says so."""
@@ -374,16 +361,16 @@ class Fold:
         """Yield the lines of the nodes, and then of the parents that are none."""
         last: dict[str, None] = {}
         for rows in _some((name, parent) for name, (parent, _) in self.nodes.rows()):
-            for parent in reversed(
-                dict.fromkeys(parent for _, parent in reversed(rows) if parent is not None)
-            ):
+            parents = dict.fromkeys(parent for _, parent in reversed(rows) if parent is not None)
+            for parent in reversed(parents):
                 last.pop(parent, None)
                 last[parent] = None
             yield _nodes(rows)
-        wanted = {each for parent in last for each in (parent, *_both(parent))}
+        ways: tuple[Direction, ...] = ("forward", "backward")
+        wanted = {*last, *(with_direction(parent, way) for parent in last for way in ways)}
         tree = {name: parent for name, (parent, _) in self.nodes.rows() if name in wanted}
         if absent := [parent for parent in last if parent not in tree]:
-            yield _nodes(list(missing(absent, tree.get, tree.__contains__).items()))
+            yield _nodes(list(_missing(absent, tree).items()))
 
 
 def _some(rows: Iterator[tuple[str, Row]]) -> Iterator[list[tuple[str, Row]]]:
@@ -399,8 +386,21 @@ def _nodes(rows: list[tuple[str, str | None]]) -> bytes:
     return b"".join([b',\n"%b": %b' % (n, texts[parent]) for n, (_, parent) in zip(names, rows, strict=True)])
 
 
-def _both(name: str) -> tuple[str, str]:
-    return with_direction(name, "forward"), with_direction(name, "backward")
+def _missing(absent: Iterable[str], tree: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the nodes that a tree lacks, with their parents. absent: the parents in the tree that are no nodes."""
+    out: dict[str, str | None] = {}
+    todo = list(absent)
+    while todo:
+        name = todo.pop()
+        if name in out or name in tree:
+            continue
+        forward = with_direction(name, "forward")
+        above = tree.get(forward) if name != forward else None
+        parent = above and with_direction(above, "backward")
+        out[name] = parent
+        if parent is not None:
+            todo.append(parent)
+    return out
 
 
 _HANDLERS = {name[3:]: method for name, method in vars(Fold).items() if name.startswith("on_")}

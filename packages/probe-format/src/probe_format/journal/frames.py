@@ -26,9 +26,11 @@ from .places import FRAME, Places
 
 MAGIC = b"PROBEJ2\n"
 MAX_FRAME = 1 << 30
+_MOST = 1 << 63
 
 Taken = Callable[[Event, int, int], None]
 Refused = Callable[[OSError], None]
+Grown = Callable[[int], int]
 
 
 @define
@@ -45,15 +47,23 @@ class JournalWriter:
     end: where the last event ends that was written here.
     ended: whether nothing more is to be written by this process, so that not even the lock is taken.
     refused: takes the error of an event that cannot be written, which is raised where there is none.
+    grown: called before the file grows beyond ``mark``: takes its size then, and returns the next mark. Raises OSError
+        when it must not grow.
     """
 
     def __init__(
-        self, path: Path, taken: Taken, lock: threading.RLock | None = None, folder: Folder | None = None
+        self,
+        path: Path,
+        taken: Taken,
+        lock: threading.RLock | None = None,
+        folder: Folder | None = None,
+        magic: bytes = MAGIC,
     ) -> None:
         """Open ``path`` for appending, creating it with its header.
 
         folder: the folder that it is in, where that is held.
         taken: called with each event that is in the file, where its frame begins, and its size.
+        magic: the bytes that the file begins with.
 
         Raises OSError when it cannot be opened; a file that was made without its whole header is removed.
         """
@@ -66,11 +76,13 @@ class JournalWriter:
         self._pid = os.getpid()
         self.ended = False
         self.refused: Refused | None = None
+        self.grown: Grown = _unlimited
+        self.mark = _MOST
         self.end = self.size
         if not self.end:
             try:
-                self._complete(MAGIC, os.write(self._file.fd, MAGIC))
-                self.end = len(MAGIC)
+                self._complete(magic, os.write(self._file.fd, magic))
+                self.end = len(magic)
             except OSError:
                 self.close()
                 self._folder.remove(path.name)
@@ -106,6 +118,8 @@ class JournalWriter:
                     fd = fd if os.lseek(fd, 0, os.SEEK_CUR) == self.end else self._file.fd
                 except OSError:  # somebody has closed it
                     fd = self._file.fd
+                if self.end + size > self.mark:
+                    self.mark = self.grown(self.end + size)
                 done = os.write(fd, frame)
                 if done != size + FRAME.size:
                     self._complete(frame, done)
@@ -160,8 +174,12 @@ class JournalWriter:
         return Places(self._file.fd, self.path)
 
     @property
+    def descriptor(self) -> int:
+        """Return the number of the open file."""
+        return self._file.fd
+
+    @property
     def size(self) -> int:
-        """Return the size of the file now, in bytes."""
         return os.fstat(self._file.fd).st_size
 
     @property
@@ -172,6 +190,10 @@ class JournalWriter:
     def close(self) -> None:
         """Close the file; more calls do nothing."""
         self._file.close()
+
+
+def _unlimited(size: int) -> int:
+    return _MOST
 
 
 def _framed(payload: bytes) -> bytes:

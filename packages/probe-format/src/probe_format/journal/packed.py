@@ -20,10 +20,7 @@ _LIGHT = 256
 
 @define
 class Packed:
-    """Hold a list of plain Python values; the older ones are compressed, as rows that follow each other are alike.
-
-    most: how many are kept as they are.
-    """
+    """Hold a list of plain Python values; the older ones are compressed, as rows that follow each other are alike."""
 
     most: int = 128
     _open: list[Any] = field(factory=list)
@@ -58,7 +55,6 @@ class Table:
     rows_open: the newer rows, in their order: whoever works on a row finds it here.
     joined: takes a name and its rows, in their order, and returns one.
     moves: takes a name and returns whether its row has the place of its last part in the order, not of its first.
-    most: how many rows are open.
     """
 
     joined: Callable[[str, list[Any]], Any]
@@ -96,7 +92,6 @@ class Table:
         return chain(chain.from_iterable(self._packed.pages()), self.rows_open.items())
 
     def _parts(self) -> dict[str, list[Any]]:
-        """Return all rows of the names that have several."""
         newer = np.fromiter(map(hash, self.rows_open), np.int64, len(self.rows_open))
         hashes = np.sort(np.concatenate([np.frombuffer(self._hashes, np.int64), newer]))
         twice = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())

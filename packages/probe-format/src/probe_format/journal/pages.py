@@ -1,15 +1,83 @@
-"""Lay out what the files of one rank hold, line by line, and join it to text."""
+"""Lay out what the files of one rank hold, line by line, and join it to text (spec/journal.md, "Holes").
+
+A value may have a hole for what comes later, which is filled as the lines are joined.
+"""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from probe_format import jsonio, layout
+from probe_format.statistics import WHOLE
 
-from .holes import HOLE
+from .places import Places, Reference
+from .value_paths import Room
+
+#: What encloses a hole: JSON never holds this byte, as strings have it escaped.
+HOLE = b"\x1a"
+
+_NO_NUMBERS = b',"unsupported":"statistics: the process ended before this was written"'
+_UNFILLED = {
+    b"n": b"".join(b',"%b":null' % key.encode() for key in WHOLE) + _NO_NUMBERS,
+    b"c": _NO_NUMBERS,
+    b"f": b',"lost":"tensor file: the process ended before this was written"',
+}
+
+
+def hole(letter: Literal["n", "c", "f"], number: int) -> bytes:
+    """Return a hole, for a place in an object where further members may stand.
+
+    letter: what is missing: numbers, content of which no numbers are wanted, or the confirmation of a file.
+    number: of this hole, from 1, unique within the step.
+    """
+    return b"\x1a%c%d\x1a" % (letter.encode(), number)
+
+
+def lost(why: str) -> bytes:
+    """Return what stands in the slot of a gradient that came, or was on its way, and is not known (spec/values.md)."""
+    return b'{"type":"lost","value":null,"lost":%b}' % jsonio.dumps(why)
+
+
+@define
+class Fillers:
+    """Hold what the holes of a step are filled with. Either may come first, the filler or the value with the hole.
+
+    room: how much may be put in, where the holes come from a file: each filler counts as a slot for each 64 bytes.
+    """
+
+    room: Room | None = None
+    _known: dict[int, bytes] = field(factory=dict)
+    _places: array[int] = field(factory=lambda: array("q"))
+
+    def add(self, number: int, filler: Reference) -> None:
+        if isinstance(filler, bytes):
+            self._known[number] = filler
+        else:
+            missing = number + 1 - len(self._places)
+            if missing > 0:
+                self._places.extend([-1] * (missing + len(self._places) // 8))
+            self._places[number] = filler
+
+    def filled(self, text: bytes, places: Places) -> bytes:
+        """Return values with their holes filled; where the filler never came, with a word on that."""
+        parts = text.split(HOLE)
+        for i in range(1, len(parts), 2):
+            parts[i] = self.filled(self._filler(parts[i], places), places)
+            if self.room is not None:
+                self.room.take(1 + len(parts[i]) // 64)
+        return b"".join(parts)
+
+    def _filler(self, name: bytes, places: Places) -> bytes:
+        number = int(name[1:])
+        if number in self._known:
+            return self._known[number]
+        place = self._places[number] if number < len(self._places) else -1
+        return _UNFILLED[name[:1]] if place < 0 else places.value(place)
+
 
 #: About so many bytes are joined at a time.
 _CHUNK = 1 << 20

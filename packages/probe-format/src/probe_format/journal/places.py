@@ -1,7 +1,5 @@
 """Find values again by their places in the journal that this process is writing."""
 
-from __future__ import annotations
-
 import errno
 import os
 import struct

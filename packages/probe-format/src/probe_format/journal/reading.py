@@ -1,7 +1,5 @@
 """Read the events of a journal, of which a kill or a disk may have left a part (spec/journal.md, "Reading")."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -74,7 +72,7 @@ def read_journal(path: Path) -> JournalContents:
     data = path.read_bytes()
     at, end = len(MAGIC), len(data)
     first = data.startswith(MAGIC_1)
-    frames = _Frames(data, _event_1 if first else _event)
+    frames = Frames(data, _event_1 if first else _event)
     damage: list[str] = []
     if not (first or data.startswith(MAGIC)):
         if MAGIC.startswith(data) or MAGIC_1.startswith(data):  # killed between open and the first write
@@ -106,7 +104,7 @@ def read_journal(path: Path) -> JournalContents:
     return JournalContents(events, "whole", end, end)
 
 
-class _Frames:
+class Frames:
     """Find the frames in a journal's bytes, in time that is linear in the number of bytes."""
 
     def __init__(self, data: bytes, decoded: Callable[[bytes], Any]) -> None:

@@ -1,7 +1,5 @@
 """Read and set the slots of a record by their paths: keys and indexes into nested lists and dicts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +24,6 @@ class Room:
             raise ValueError("it asks for more slots than its size allows")
 
     def check(self, path: Any) -> None:
-        """Raise ValueError when it is not a path."""
         if not isinstance(path, list | tuple) or len(path) > _DEEPEST:
             raise ValueError(f"{brief(path)} is no path to a slot")
         if not all((type(key) is int and key >= 0) or isinstance(key, str) for key in path):

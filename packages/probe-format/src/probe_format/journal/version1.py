@@ -4,8 +4,6 @@ There, a backward record's form came with the ``exit`` of its call, ``$`` and ``
 come, and values were part of the event's JSON (spec/journal.md, "Version 1").
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,16 +12,15 @@ from attrs import define, field
 from probe_format import jsonio
 from probe_format.excerpts import brief
 from probe_format.names import with_direction
+from probe_format.statistics import WHOLE
 
 from . import events
 from .events import Event
-from .holes import hole
+from .pages import hole
 
 MAGIC_1 = b"PROBEJ1\n"
 
 Old = Mapping[str, Any]
-
-_NUMBERS = ("Max", "Min", "Mean", "Norm")
 
 
 @define
@@ -123,7 +120,7 @@ class Upgrade:
     def _tensor(self, tensor: dict[str, Any]) -> bytes:
         """Return an incomplete tensor object. Holes of files get odd numbers, as both kinds were counted from 1."""
         ref = tensor.get("$")
-        gone = ("$", "$f", "data_name", *(_NUMBERS if type(ref) is int else ()))
+        gone = ("$", "$f", "data_name", *(WHOLE if type(ref) is int else ()))
         text = jsonio.dumps({key: item for key, item in tensor.items() if key not in gone})[:-1]
         if type(ref) is int:
             text += hole("n" if "Max" in tensor else "c", 2 * ref)

@@ -1,16 +1,15 @@
 """Read dumps without ever writing: steps, ranks, records and tensors, and whether they are whole."""
 
-from __future__ import annotations
+from probe_format.schema.finite import Suspect, suspect_of
 
 from .dump import Dump, Rank, Step, journal_fold, open
-from .lost import Loss, Lost
-from .nonfinite import Origin, Suspect, origins, suspect_of, suspects
-from .record import Record, Records
+from .nonfinite import Origin, begins, none_begins, origins, suspects
+from .record import Loss, Lost, Record, Records
 from .tensor import Tensor
 from .verify import STATES, Progress, State, Verdict, verify, verify_rank
 
 __all__ = [
     "STATES", "Dump", "Loss", "Lost", "Origin", "Progress", "Rank", "Record", "Records", "State", "Step",
-    "Suspect", "Tensor", "Verdict", "journal_fold", "open", "origins", "suspect_of", "suspects", "verify",
-    "verify_rank",
+    "Suspect", "Tensor", "Verdict", "begins", "journal_fold", "none_begins", "open", "origins",
+    "suspect_of", "suspects", "verify", "verify_rank",
 ]  # fmt: skip

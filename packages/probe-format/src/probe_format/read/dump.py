@@ -18,15 +18,21 @@ from attrs import field, frozen
 from probe_format import jsonio, layout
 from probe_format.errors import DamagedError, FormatError, UsageError
 from probe_format.excerpts import brief
+from probe_format.jsonio import meant
 from probe_format.plain_files import in_memory, read_file, read_plain, refuse_link
-from probe_format.schema.construct import Construct, check_construct, parse_construct
+from probe_format.schema.calls import (
+    Construct,
+    Stack,
+    check_construct,
+    check_stack,
+    parse_construct,
+    parse_stack,
+)  # fmt: skip
 from probe_format.schema.dump import Document, parse_dump
 from probe_format.schema.report import Report, check_report, parse_report
-from probe_format.schema.stack import Stack, check_stack, parse_stack
 
 from . import find
-from .lost import Lost, lost_in
-from .record import Records
+from .record import Lost, Records, lost_in
 
 if TYPE_CHECKING:
     from probe_format.journal.fold import Fold
@@ -73,17 +79,13 @@ class Dump:
         """
         found = [s for s in self.steps if s.number == step and mode in (None, s.mode)]
         if not found:
-            there = ", ".join(
-                str(s.number) if s.mode is None else f"{s.number} ({s.mode})" for s in self.steps
-            )
-            raise KeyError(
-                f"{self.path} has no step {step!r}{f' of mode {mode}' if mode else ''}; it has [{there}]."
-            )
+            there = ", ".join(f"{s.number}{f' ({s.mode})' if s.mode else ''}" for s in self.steps)
+            of_mode = f" of mode {mode}" if mode else ""
+            raise KeyError(f"{self.path} has no step {step!r}{of_mode}; it has [{there}].")
         if len(found) > 1:
-            raise UsageError(
-                f"{self.path} has step {step} {len(found)} times: {', '.join(str(s.path) for s in found)}. "
-                f"Say which: step({step}, {found[0].mode!r})."
-            )
+            times = f"{len(found)} times: {', '.join(str(s.path) for s in found)}"
+            which = f"step({step}, {found[0].mode!r})"
+            raise UsageError(f"{self.path} has step {step} {times}. Say which: {which}.")
         return found[0]
 
     @property
@@ -178,6 +180,13 @@ class Rank:
         """Return the top-level keys of dump.json (or debug.json) without ``data``: task, level, framework, ..."""
         return self.documents[0].header
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return the labels that the script gave calls of this step, in the order in which they first came."""
+        found = self.header.get("labels")
+        labels = found if isinstance(found, list) else ()
+        return tuple(meant(each) for each in labels if isinstance(each, str))
+
     @cached_property
     def records(self) -> Records:
         """Return the records, in the order of the file: of completion in a dump by Probe."""
@@ -231,9 +240,8 @@ class Rank:
         read = read_file if self.file else read_plain  # a file that was asked for may be a link
         found = tuple(parse_dump(read(file), str(file)) for file in files if file.is_file())
         if not found:
-            raise FormatError(
-                f"{self.path} has neither a dump.json nor a debug.json, only what goes with one: they were removed."
-            )
+            why = "only what goes with one: they were removed"
+            raise FormatError(f"{self.path} has neither a dump.json nor a debug.json, {why}.")
         return found
 
     def _text(self, name: str) -> bytes | None:

@@ -1,7 +1,5 @@
 """Find the folders of the ranks in a dump (spec/layout.md)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -47,9 +45,8 @@ def find(path: Path) -> list[RankFolder]:
     if not found and (steps := layout.find_steps(path)):
         raise FormatError(f"{steps[0].path} holds nothing: the run ended before it wrote any record.")
     if not found:
-        raise FormatError(
-            f"{path} is not a dump: it has no step folders, no rank folders and no dump.json.{_inside(path)}"
-        )
+        why = "it has no step folders, no rank folders and no dump.json"
+        raise FormatError(f"{path} is not a dump: {why}.{_inside(path)}")
     return found
 
 
@@ -78,9 +75,8 @@ def _inside_only(path: Path) -> Iterator[RankFolder]:
 def _check_inside(path: Path, root: str) -> None:
     real = os.path.realpath(path)
     if real != root and not real.startswith(root.rstrip("/") + "/"):
-        raise FormatError(
-            f"{path} is a link that leads out of the dump, to {real}. Give that path itself to read it."
-        )
+        what = f"{path} is a link that leads out of the dump, to {real}"
+        raise FormatError(f"{what}. Give that path itself to read it.")
 
 
 def _below(path: Path) -> Iterator[RankFolder]:
@@ -89,10 +85,8 @@ def _below(path: Path) -> Iterator[RankFolder]:
         yield _alone(path)
         return
     for step in layout.find_steps(path):
-        yield from sorted(
-            map(_alone, filter(_is_rank, step.path.iterdir())),
-            key=lambda folder: (-1 if folder.rank is None else folder.rank, folder.path.name),
-        )
+        found = map(_alone, filter(_is_rank, step.path.iterdir()))
+        yield from sorted(found, key=lambda each: (-1 if each.rank is None else each.rank, each.path.name))
 
 
 def _is_rank(path: Path) -> bool:
@@ -136,7 +130,9 @@ def _near(path: Path) -> str:
 
 
 def _inside(path: Path) -> str:
-    """Return a hint that names the dumps one or two levels down."""
+    """Return a hint that names the dumps one or two levels down, or what reads what is there."""
+    if (path / layout.WATCH).is_dir():
+        return " It has watch files: 'probe trend', 'probe watch' and 'probe export' read them."
     try:
         children = [child for child in sorted(path.iterdir()) if child.is_dir()][:100]
         children += [below for child in children for below in sorted(child.iterdir()) if below.is_dir()][:100]

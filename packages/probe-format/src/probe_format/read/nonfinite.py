@@ -3,39 +3,19 @@
 The rule is in spec/statistics.md (What is not finite).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from attrs import frozen
 
 from probe_format.errors import FormatError
-from probe_format.schema.finite import kinds_asked_for, kinds_of
-from probe_format.schema.parts import Parts, Value, parts_of
-from probe_format.schema.written import only_views, writes_into
+from probe_format.names import ApiName, DebugName, ModuleName, ParamsGradName, parsed
+from probe_format.schema.finite import MASK, Suspect, broken, kinds_of, suspect_of
+from probe_format.schema.parts import Value, parts_of
 
 from .dump import Rank
 
-#: What a mask is made of. Where it comes with the inputs it is meant, as long as nothing but it follows.
-_MASK = frozenset(("-Inf",))
 _NONE: frozenset[str] = frozenset()
-
-
-@frozen(eq=False)
-class Suspect:
-    """Hold a record that has a value which is not finite, whoever made it.
-
-    order: its place among the records of the rank, which is that of completion.
-    given, made: the kinds of such values among what the call got, and what it returned.
-    asked: the kinds that its other arguments ask for.
-    """
-
-    name: str
-    order: int
-    given: frozenset[str]
-    made: frozenset[str]
-    asked: frozenset[str] = _NONE
 
 
 @frozen(slots=False, eq=False)
@@ -63,31 +43,15 @@ class Origin:
         return tuple(value for value in self._bad if value.side == "out")
 
     @cached_property
+    def sentence(self) -> str:
+        """Return in words what begins here."""
+        return begins(self.name, self.given, self.made, self.outside, self.rank.lost.given(self.name))
+
+    @cached_property
     def _bad(self) -> tuple[Value, ...]:
         # Read anew: where a step has become NaN, most records are suspects, and few are looked at.
         parts = parts_of(self.rank.records[self.name].json)
         return tuple(value for value in parts.values if kinds_of(value.tensor))
-
-
-def suspect_of(name: str, order: int, parts: Parts) -> Suspect | None:
-    """Return a record as a suspect; None where all of it is finite."""
-    given = made = held = _NONE
-    for value in parts.values:
-        kinds = kinds_of(value.tensor)
-        if not kinds:
-            continue
-        if value.side == "out":
-            made |= kinds
-        elif writes_into(name, value.slot):
-            held |= kinds
-        else:
-            given |= kinds
-    if not given and not made and not held:
-        return None
-    given |= held & made  # what was written over is gone, and may have been memory that nobody wrote before
-    return Suspect(
-        name, order, given, made, _NONE.union(*(kinds_asked_for(value) for _, value in parts.others))
-    )
 
 
 def suspects(rank: Rank) -> Iterator[Suspect]:
@@ -108,15 +72,59 @@ def origins(rank: Rank, found: Iterable[Suspect], kinds: frozenset[str] | None =
     for suspect in found:
         if suspect.asked:
             meant.update(rank.construct.ancestors(suspect.name))
-        allowed = suspect.asked | (_MASK if suspect.name in meant else _NONE)
-        made = suspect.made - suspect.given - allowed
-        brought = suspect.given - allowed - _MASK
+        made, brought = suspect.blamed(MASK if suspect.name in meant else _NONE)
         if kinds is not None:
             made, brought = made & kinds, brought & kinds
         if made:
             yield Origin(rank, suspect.name, False, suspect)
-        elif brought and not only_views(suspect.name):
+        elif brought:
             yield Origin(rank, _outermost(rank, suspect, brought), True, suspect)
+
+
+def begins(name: str, given: Sequence[Value], made: Sequence[Value], outside: bool, lost: str = "") -> str:
+    """Return in words that a dump stops being finite at a record.
+
+    given, made: the tensors with such values that it got, and that it returned.
+    outside: as in `Origin`.
+    lost: what is to be added where what it got is said to be finite (`Lost.given`).
+    """
+    if outside:
+        what = "parameters" if all(v.side == "parameter" for v in given) else "inputs"
+        return (
+            f"{name} is the first to hold values that are not finite, and gets them among its {what}: "
+            f"{_words(given)}. They were made outside of what was recorded."
+        )
+    form = parsed(name)
+    if isinstance(form, ParamsGradName | DebugName):
+        return f"{name} is the first to hold values that are not finite: {_words(made)}."
+    is_backward = isinstance(form, ApiName | ModuleName) and form.direction == "backward"
+    took = "The gradients that it gets are" if is_backward else "Its inputs are"
+    state = f"not ({_words(given)}), but of another kind" if given else f"finite{lost}"
+    return f"{name} makes the first value that is not finite. {took} {state}; {_words(made)}."
+
+
+def none_begins(records: int, known: int, suspect: int, *, lost: bool) -> str:
+    """Return in words that all of a dump is finite, or cannot be told.
+
+    known: how many of them have numbers to tell by.
+    suspect: how many of them hold such a value, meant or not.
+    lost: whether something is lost that may hold one.
+    """
+    if not records:
+        return "No values were recorded, so none can be checked."
+    if not known:
+        how = "dump with summary_mode statistics, or md5"
+        return f"The {records} records have no statistics, so none can be checked: {how}."
+    unknown = ", but for what is lost" if lost else ""
+    what = f" ({suspect} records hold infinities that were asked for, or what no call used)"
+    return f"Every value that was recorded in {records} records is finite{what if suspect else ''}{unknown}."
+
+
+def _words(values: Sequence[Value]) -> str:
+    forms = [f"{v.tensor.get('dtype')}[{', '.join(map(str, v.tensor['shape']))}]" for v in values[:3]]
+    shown = [f"{v.slot} {form} has {broken(v.tensor)}" for v, form in zip(values, forms, strict=False)]
+    more = f", and {len(values) - 3} more" if len(values) > 3 else ""
+    return ", ".join(shown) + more
 
 
 def _outermost(rank: Rank, suspect: Suspect, brought: frozenset[str]) -> str:

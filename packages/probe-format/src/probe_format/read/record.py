@@ -1,4 +1,4 @@
-"""Read one rank's records and their tensors lazily, without a framework."""
+"""Read one rank's records and their tensors lazily, without a framework; tell what is lost of them (spec/values.md)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attrs import field, frozen
 
 from probe_format import names
+from probe_format.jsonio import meant
 from probe_format.names import parse_debug_name
 from probe_format.schema.dump import Document
 from probe_format.schema.tensor_objects import tensors
@@ -18,6 +19,16 @@ from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .dump import Rank
+
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, islice
+
+from probe_format.errors import FormatError
+from probe_format.excerpts import cut
+from probe_format.schema.parts import Side, side_of
+from probe_format.schema.tensor_objects import is_tensor, others, path_text, why_lost
 
 
 @frozen(repr=False)
@@ -42,10 +53,14 @@ class Records:
     def __getitem__(self, name: str) -> Record:
         if not isinstance(name, str):
             raise KeyError(f"Records are looked up by name, not by {name!r}; `names` lists them.")
-        for each in self._documents:
-            if name in each.records:
-                return Record(name, self.rank, each)
+        found = self.get(name)
+        if found is not None:
+            return found
         raise KeyError(f"There is no record {name!r}. {did_you_mean(name, self.names)}".rstrip())
+
+    def get(self, name: str) -> Record | None:
+        """Return the record of this name, or None."""
+        return next((Record(name, self.rank, each) for each in self._documents if name in each.records), None)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,6 +112,14 @@ class Record:
         raise KeyError(f"{self.name} has no tensor at {at!r}{why}; it has {[t.slot for t in self.tensors]}.")
 
     @property
+    def label(self) -> str | None:
+        """Return the label that the script gave the call, or the call of these gradients; None where it had none."""
+        forward = names.with_direction(self.name, "forward")
+        call = self if forward == self.name else self.rank.records.get(forward)
+        found = call.json.get("label") if call is not None and isinstance(call.json, dict) else None
+        return meant(found) if isinstance(found, str) else None
+
+    @property
     def stack(self) -> tuple[str, ...]:
         """Return where the call was made, innermost frame first; empty when that was not recorded."""
         return self.rank.stack.of(self.name)
@@ -105,3 +128,61 @@ class Record:
     def parent(self) -> str | None:
         """Return the module call around this one; None at the top, and where that was not recorded."""
         return self.rank.construct.parents.get(self.name)
+
+
+_TOLD = 3
+
+
+@frozen
+class Loss:
+    """Say why the value of a slot is lost; where its numbers are known, why its file is. slot, side: as in `Value`."""
+
+    slot: str
+    side: Side
+    why: str
+    known: bool
+
+
+@frozen
+class Lost:
+    """Hold what is lost, by record: as text how much, and the first of it with the reasons.
+
+    empty: whether the run ended before its first record.
+    """
+
+    records: Mapping[str, Sequence[Loss]]
+    empty: bool = False
+
+    def __bool__(self) -> bool:
+        return self.empty or bool(self.records)
+
+    def __str__(self) -> str:
+        if self.empty:
+            return "empty: the run ended before its first record"
+        each = ((f"{name} {loss.slot}".strip(), loss.why) for name in self.records for loss in self.of(name))
+        told = ", ".join(f"{place} ({cut(why, 200)})" for place, why in islice(each, _TOLD))
+        count = sum(map(len, self.records.values()))
+        return f"{count} lost: {told}" + (", ..." if count > _TOLD else "")
+
+    def of(self, name: str) -> Sequence[Loss]:
+        """Return what of one record is lost."""
+        return self.records.get(name, ())
+
+    def given(self, name: str) -> str:
+        """Return what is to be added where the inputs of a call are said to be finite: which are not known."""
+        slots = [each.slot for each in self.of(name) if each.side == "in" and not each.known]
+        return f", but for what is lost ({', '.join(slots)})" if slots else ""
+
+
+def lost_in(documents: Iterable[Document], *, empty: bool) -> Lost:
+    """Return what is lost in a rank's documents. Records that are damaged are passed over. empty: as in `Lost`."""
+    found: dict[str, list[Loss]] = {}
+    for document in documents:
+        for name in document.mentioning(b'"lost"'):
+            with suppress(FormatError):
+                record = document.records[name]
+                for keys, leaf in chain(tensors(record), others(record)):
+                    if why := why_lost(leaf):
+                        loss = Loss(path_text(keys), side_of(keys), why, is_tensor(leaf))
+                        found.setdefault(name, []).append(loss)
+    return Lost(found, empty)

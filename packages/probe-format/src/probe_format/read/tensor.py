@@ -19,12 +19,13 @@ from probe_format.jsonio import number
 from probe_format.plain_files import in_memory, is_file, refuse_link
 from probe_format.schema.finite import non_finite
 from probe_format.schema.tensor_objects import path_text
+from probe_format.statistics import WHOLE
 from probe_format.values import ValuePath
 
 if TYPE_CHECKING:
     from .record import Record
 
-Statistic = float | int | bool | None
+Amount = float | int | bool | None
 #: What a path has, and no name of a file.
 _OUTSIDE = frozenset("/\\\0")
 
@@ -34,7 +35,6 @@ class Tensor:
     """Give access to one tensor in a record: its statistics, and its values where they were saved.
 
     keys: its place in the record, as ``("input_args", 0)``.
-    json: the tensor object itself.
     """
 
     record: Record
@@ -44,9 +44,7 @@ class Tensor:
     def __repr__(self) -> str:
         get = self.json.get  # repr() must not raise on a damaged file
         shape = ", ".join(map(str, shape)) if isinstance(shape := get("shape"), list) else "?"
-        numbers = ", ".join(
-            f"{key} {number(get(key))}" for key in ("Max", "Min", "Mean", "Norm") if key in self.json
-        )
+        numbers = ", ".join(f"{key} {number(get(key))}" for key in WHOLE if key in self.json)
         return f"<{self.name}: {get('dtype')}[{shape}]{', ' if numbers else ''}{numbers}>"
 
     @property
@@ -74,28 +72,28 @@ class Tensor:
         """Return the shape; of a DTensor the local one."""
         return tuple(map(int, self.json["shape"]))
 
-    def statistic(self, key: str) -> Statistic:
+    def statistic(self, key: str) -> Amount:
         """Return one number of the tensor object (spec/statistics.md): None when absent, null or not a number."""
         value = number(self.json.get(key))
         return value if isinstance(value, bool | int | float) else None
 
     @property
-    def max(self) -> Statistic:
+    def max(self) -> Amount:
         """Return the largest element (of the absolute values when complex, ``any`` when bool). NaN if there is one."""
         return self.statistic("Max")
 
     @property
-    def min(self) -> Statistic:
+    def min(self) -> Amount:
         """Return the smallest element (of the absolute values when complex, ``all`` when bool). NaN if there is one."""
         return self.statistic("Min")
 
     @property
-    def mean(self) -> Statistic:
+    def mean(self) -> Amount:
         """Return the arithmetic mean (of the absolute values when complex)."""
         return self.statistic("Mean")
 
     @property
-    def norm(self) -> Statistic:
+    def norm(self) -> Amount:
         """Return the Euclidean norm. msprobe's overflows in the tensor's dtype, and has a sign for a 0-d tensor."""
         return self.statistic("Norm")
 
@@ -162,9 +160,7 @@ class Tensor:
             if path.suffix == ".npy":
                 return files.load_npy(path)
             values = _as_numpy(files.load_pt(path), path)
-            if (
-                self.dtype == "torch.complex32" and values.dtype == np.uint8
-            ):  # saved as bytes (spec/layout.md)
+            if self.dtype == "torch.complex32" and values.dtype == np.uint8:  # as bytes (spec/layout.md)
                 halves = values.reshape(-1).view(np.float16).astype(np.float32)
                 return halves.view(np.complex64).reshape(self.shape)
             return values
@@ -181,9 +177,8 @@ class Tensor:
             raise FormatError(f"{self.name} is {self.dtype}, which numpy has itself: use load().")
         values = self.load()
         if values.dtype != np.float32:
-            raise FormatError(
-                f"{self.file} holds {values.dtype}, not the float32 that {self.dtype} has there."
-            )
+            wanted = f"the float32 that {self.dtype} has there"
+            raise FormatError(f"{self.file} holds {values.dtype}, not {wanted}.")
         try:
             return bits_of(values.astype(np.float32, copy=False), name)
         except ValueError as error:

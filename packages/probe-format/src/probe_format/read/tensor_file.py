@@ -15,6 +15,7 @@ from probe_format.checksum import crc32, file_crc32
 from probe_format.errors import FormatError, TooLargeError
 from probe_format.excerpts import brief
 from probe_format.plain_files import in_memory, is_file, refuse_link
+from probe_format.statistics import TABLE
 from probe_format.tensors.narrow_floats import bits_of, narrow_name, widen
 from probe_format.tensors.npy_file import map_npy
 from probe_format.tensors.pt_file import PT_DTYPES
@@ -117,9 +118,9 @@ class TensorFiles:
         if found.dtype != tensor.dtype.removeprefix("torch.") or not (narrow or found.dtype in _NUMPY):
             return None  # bytes of another dtype, or one that numpy has not
         elements = np.ascontiguousarray(content.elements(path))
-        return (
-            elements.view(found.dtype) if narrow is None else widen(elements.view(f"u{found.width}"), narrow)
-        )
+        if narrow is None:
+            return elements.view(found.dtype)
+        return widen(elements.view(f"u{found.width}"), narrow)
 
     def _compare(self, path: Path, tensor: Tensor, crc: Callable[[], int]) -> Iterator[str]:
         if self.checksums and tensor.checksum and (found := f"{crc():08x}") != tensor.checksum:
@@ -128,18 +129,13 @@ class TensorFiles:
     def _numbers(self, path: Path, tensor: Tensor, true: Stats) -> Iterator[str]:
         """Yield how the record's numbers differ from the true ones. msprobe computes some in the tensor's dtype."""
         near = 1e-3 * max(abs(true.max or 0), abs(true.min or 0))  # what is left where elements cancel out
-        for name, found, said, close, off in (
-            ("Max", true.max, tensor.max, 1e-6, 0),
-            ("Min", true.min, tensor.min, 1e-6, 0),
-            ("Mean", true.mean, tensor.mean, 1e-2, near),
-            ("Norm", true.norm, tensor.norm, 1e-3, 0),
-        ):
+        for name, close in ((each.key, each.near) for each in TABLE if each.near):
+            found, said, off = getattr(true, name.lower()), tensor.statistic(name), near * (name == "Mean")
             if found is None or said is None:
                 continue
-            sure = math.isfinite(found) and math.isfinite(said) and name != "Norm"
-            if (self.own or sure) and not (
-                math.isclose(found, said, rel_tol=close, abs_tol=off) or (found != found and said != said)
-            ):
+            sure = self.own or (math.isfinite(found) and math.isfinite(said) and name != "Norm")
+            same = math.isclose(found, said, rel_tol=close, abs_tol=off) or (found != found and said != said)
+            if sure and not same:
                 yield f"its file {path.name} has the {name} {found}, its record says {said}."
 
 
@@ -157,9 +153,8 @@ def _differs(found: PtTensor, tensor: Tensor) -> str:
     if isinstance(stored, int):
         return "" if found.count == stored else f"holds {found.count} values of {brief(stored)}"
     if wanted in PT_DTYPES:
-        return (
-            "" if found.shape == tensor.shape else f"has the shape {found.shape}, not {brief(tensor.shape)}"
-        )
+        same = found.shape == tensor.shape
+        return "" if same else f"has the shape {found.shape}, not {brief(tensor.shape)}"
     width = _WIDTHS.get(wanted)  # saved as another dtype: the sizes in bytes must agree
     if width is None or found.count * found.width == math.prod(tensor.shape) * width:
         return ""

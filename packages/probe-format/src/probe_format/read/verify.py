@@ -1,14 +1,12 @@
 """Check that a dump is whole: schema, checksums, tensor files, and the journal of a killed run (spec/layout.md)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from zlib import crc32
 
 from attrs import frozen
@@ -16,18 +14,13 @@ from attrs import frozen
 from probe_format import layout
 from probe_format.errors import FormatError, Problem, TooLargeError
 from probe_format.excerpts import brief, cut, text
-from probe_format.names import is_name
+from probe_format.names import parsed
 from probe_format.plain_files import is_file, read_plain
-from probe_format.schema.construct import Construct
 from probe_format.schema.dump import Document, check_debug, check_dump, is_strict
 from probe_format.schema.report import Report
-from probe_format.schema.stack import Stack
 
 from .dump import Rank, open
 from .tensor import Tensor
-
-if TYPE_CHECKING:
-    from probe_format.journal.reading import JournalContents
 
 State = Literal["complete", "recovered", "empty", "torn", "damaged"]
 STATES: tuple[State, ...] = ("complete", "recovered", "empty", "torn", "damaged")
@@ -87,10 +80,8 @@ def verify_rank(rank: Rank, progress: Progress | None = None) -> Verdict:
         state = "torn"
     elif not problems and rank.report is not None and rank.report.state == "recovered":
         state = "recovered"
-    told = tuple(cut(problem, _LONGEST) for problem in problems)
-    return Verdict(
-        rank.path, rank.step, rank.number, state, told, tuple(cut(note, _LONGEST) for note in notes)
-    )
+    told = (tuple(cut(each, _LONGEST) for each in several) for several in (problems, notes))
+    return Verdict(rank.path, rank.step, rank.number, state, *told)
 
 
 def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterator[str]:
@@ -101,7 +92,9 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
             yield f"records.journal is damaged: {journal.detail}."
             return
         if not rank.is_empty:
-            notes.extend(_unended(journal))
+            tail = f", and {journal.detail} were being written" if journal.detail else ""
+            notes.append(f"The run did not end: {len(journal.events)} events are in the journal{tail}.")
+            notes.append("'probe recover' writes the JSON files from them.")
         for document in rank.documents:  # from the journal: what recovery would write
             yield from map(str, _checked(document))
     else:
@@ -112,21 +105,11 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
             if report.state == "open":
                 notes.append("The step was stopped and never ended (no step()); the files hold all of it.")
         yield from _documents(rank, report)
-    notes.extend(_faults(rank))
-    notes.extend([str(rank.lost)] if rank.lost else [])
-    yield from _tensor_files(rank, notes, progress)
-
-
-def _faults(rank: Rank) -> Iterator[str]:
     for fault in rank.faults:
         where, message, count = (text(fault.get(key)) for key in ("where", "message", "count"))
-        yield f"{where}: {message} ({count} times)"
-
-
-def _unended(journal: JournalContents) -> Iterator[str]:
-    tail = f", and {journal.detail} were being written" if journal.detail else ""
-    yield f"The run did not end: {len(journal.events)} events are in the journal{tail}."
-    yield "'probe recover' writes the JSON files from them."
+        notes.append(f"{where}: {message} ({count} times)")
+    notes.extend([str(rank.lost)] if rank.lost else [])
+    yield from _tensor_files(rank, notes, progress)
 
 
 def _checksums(folder: Path, report: Report) -> Iterator[str]:
@@ -156,11 +139,9 @@ def _documents(rank: Rank, report: Report | None) -> Iterator[str]:
             _ = record.parsed
         except FormatError:
             yield f"{brief(record.name)} is not a record name."
-    # `rank` may take both from the journal; here the files are checked, whatever is in them.
-    stack, construct = rank.stack, rank.construct
-    yield from map(str, construct.faults())
+    yield from map(str, rank.construct.faults())
     if strict:
-        yield from _agree(rank, stack, construct)
+        yield from _agree(rank)
     if report is not None:
         yield from _counts(rank, report)
 
@@ -184,18 +165,18 @@ def _refuse(token: str) -> Any:
     raise ValueError(f"it holds the bare token {token}")
 
 
-def _agree(rank: Rank, stack: Stack, construct: Construct) -> Iterator[str]:
+def _agree(rank: Rank) -> Iterator[str]:
     """Yield the differences between the calls that the three files name."""
-    known = set(rank.records.names) | set(construct.parents)
-    for names, _ in stack.groups:
+    known = set(rank.records.names) | set(rank.construct.parents)
+    for names, _ in rank.stack.groups:
         for name in names:
             if name not in known:
                 yield f"stack.json has {brief(name)}, which is neither a record nor a node."
-    if rank.header.get("level") in ("L0", "mix") and construct.parents:
+    if rank.header.get("level") in ("L0", "mix") and rank.construct.parents:
         for record in rank.records:
-            if not is_name(record.name) or record.kind not in ("forward", "backward"):
+            if parsed(record.name) is None or record.kind not in ("forward", "backward"):
                 continue
-            if record.name not in construct:
+            if record.name not in rank.construct:
                 yield f"construct.json does not have the record {brief(record.name)}."
 
 

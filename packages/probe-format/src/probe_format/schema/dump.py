@@ -1,7 +1,5 @@
 """Check and parse dump.json and debug.json, which hold the records (spec/dump.md, spec/debug.md)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -14,7 +12,7 @@ from probe_format.errors import DamagedError, FormatError, Problem
 from probe_format.excerpts import brief, cut
 from probe_format.plain_files import in_memory
 
-from .tensor_objects import check_foreign, check_values, readable
+from .tensor_objects import FLAG, TEXT, Forms, all_are, check_foreign, check_values, misfits, readable
 
 _DATA = re.compile(rb'"data"[ \t]*:[ \t]*\{[ \t\r]*\n')
 _NAME = re.compile(rb'[ \t]*("(?:[^"\\\n]|\\[^\n])*")[ \t]*:[ \t]*')
@@ -22,7 +20,13 @@ _KIND = re.compile(r"\.(?:(forward|backward)|((?:parameters|optimizer)_grad))(?:
 _DEBUG = re.compile(r"\.[0-9]+\.debug$")
 
 _LISTS = {"forward": ("input_args",), "backward": ("input", "output")}
-_FLAGS = ("incomplete", "in_backward", "is_recompute", "partial")
+_MARKS = dict.fromkeys(("incomplete", "in_backward", "is_recompute", "partial"), FLAG)
+_MARKS |= dict.fromkeys(("raised", "label"), TEXT)
+_PLACE = (lambda x: isinstance(x, str | None)), "{} is neither a path nor null."
+_LABELS: Forms = {"labels": (lambda x: isinstance(x, list) and all_are(str, x), "{} is not a list of texts.")}
+#: The keys of a header; those that Probe alone writes come last.
+_HEADER: Forms = {**dict.fromkeys(("task", "level", "framework"), TEXT), "dump_data_dir": _PLACE}
+_OWN: Forms = {**_HEADER, "format_version": TEXT, "tool": TEXT}
 
 
 @frozen
@@ -69,9 +73,8 @@ class _Lines(Mapping[str, Any]):
             with in_memory(f"{self.where}: {brief(name)}"):
                 return jsonio.loads(self.raw[start:stop])
         except (ValueError, RecursionError) as error:
-            raise DamagedError(
-                f"{self.where}: the record {brief(name)} is not JSON any more ({error})."
-            ) from None
+            why = f"the record {brief(name)} is not JSON any more ({error})"
+            raise DamagedError(f"{self.where}: {why}.") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self.spans  # Mapping's own would parse the record
@@ -164,6 +167,7 @@ def check_dump(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterato
     """Yield every fault in a dump.json, as schema/dump.schema.json defines it: strict for Probe's files."""
     strict = is_strict(header)
     yield from _check_header(header, ("L0", "L1", "mix", "L2") if strict else ())
+    yield from misfits(header, _LABELS if strict else {})
     for name in records:
         record = records[name]
         if not isinstance(record, dict):
@@ -188,21 +192,13 @@ def check_debug(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterat
 
 
 def _check_header(header: Mapping[str, Any], levels: tuple[str, ...]) -> Iterator[Problem]:
-    texts = ("task", "level", "framework", *(("format_version", "tool") if levels else ()))
-    for key in texts:
-        if key in header and not isinstance(header[key], str):
-            yield Problem(key, f"{brief(header[key])} is not a text.")
-    if not isinstance(header.get("dump_data_dir"), str | None):
-        yield Problem("dump_data_dir", f"{brief(header['dump_data_dir'])} is neither a path nor null.")
+    yield from misfits(header, _OWN if levels else _HEADER)
     if not levels:
         return
-    for key in (*texts, "dump_data_dir"):
-        if key not in header:
-            yield Problem(key, "is missing.")
-    if isinstance(header.get("task"), str) and header["task"] not in ("statistics", "tensor", "structure"):
-        yield Problem("task", f"{brief(header['task'])} is not one of statistics, tensor, structure.")
-    if isinstance(header.get("level"), str) and header["level"] not in levels:
-        yield Problem("level", f"{brief(header['level'])} is not one of {', '.join(levels)}.")
+    yield from (Problem(key, "is missing.") for key in _OWN if key not in header)
+    for key, known in (("task", ("statistics", "tensor", "structure")), ("level", levels)):
+        if isinstance(header.get(key), str) and header[key] not in known:
+            yield Problem(key, f"{brief(header[key])} is not one of {', '.join(known)}.")
     version = header.get("format_version")
     if isinstance(version, str) and not re.search(r"^1\.[0-9]+$", version):
         yield Problem("format_version", f"{brief(version)} is not 1.x; a newer probe-format may read it.")
@@ -211,10 +207,8 @@ def _check_header(header: Mapping[str, Any], levels: tuple[str, ...]) -> Iterato
 def _check_record(name: str, record: dict[str, Any]) -> Iterator[Problem]:
     kind = _KIND.search(name)
     if kind is None:
-        yield Problem(
-            name,
-            "is not a record name; it ends in no forward, backward, parameters_grad or optimizer_grad.",
-        )
+        ends = "forward, backward, parameters_grad or optimizer_grad"
+        yield Problem(name, f"is not a record name; it ends in no {ends}.")
         return
     if kind[2]:
         for key, value in record.items():
@@ -223,11 +217,7 @@ def _check_record(name: str, record: dict[str, Any]) -> Iterator[Problem]:
             yield from check_values(value, (name, key))
         return
     yield from _check_parts(name, kind[1], record)
-    for key in _FLAGS:
-        if key in record and not isinstance(record[key], bool):
-            yield Problem(f"{name}.{key}", f"{brief(record[key])} is neither true nor false.")
-    if "raised" in record and not isinstance(record["raised"], str):
-        yield Problem(f"{name}.raised", f"{brief(record['raised'])} is not a text.")
+    yield from misfits(record, _MARKS, f"{name}.")
     if "recompute" in record:
         if isinstance(record["recompute"], dict):
             yield from _check_parts(f"{name}.recompute", "forward", record["recompute"])

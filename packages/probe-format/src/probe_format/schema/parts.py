@@ -1,7 +1,5 @@
 """Take a record apart into its tensors and its other arguments, in one walk."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -13,14 +11,8 @@ from .tensor_objects import is_tensor, path_text, tensors, walk, why_lost
 
 Side = Literal["in", "parameter", "out"]
 
-#: The part of a record -> the side of the call that it is on. The gradients of a call's outputs go into its backward.
-_SIDES: Mapping[str, Side] = {
-    "input_args": "in",
-    "input_kwargs": "in",
-    "input": "in",
-    "parameters": "parameter",
-    "output": "out",
-}
+#: The parts of a record that went into the call. The gradients of a call's outputs go into its backward.
+_IN = ("input_args", "input_kwargs", "input")
 #: The keys of a number, a flag or a text.
 _PLAIN = {"type", "value"}
 #: Parts that are records of other runs of the same call.
@@ -45,7 +37,6 @@ class Value:
 class Parts:
     """Hold what is in a record.
 
-    values: its tensors, in the order of the record.
     others: (slot, value) of its arguments that are not tensors.
     """
 
@@ -58,14 +49,12 @@ class Parts:
 
 
 def side_of(path: ValuePath) -> Side:
-    return _SIDES.get(str(path[0]), "out") if path else "out"
+    key = path[0] if path else ""
+    return "in" if key in _IN else "parameter" if key == "parameters" else "out"
 
 
 def parts_of(record: Any) -> Parts:
-    """Return the tensors of a record, and its other arguments; what it returned is no argument.
-
-    record: the record as it is in the file.
-    """
+    """Return the tensors of a record, and its other arguments; what it returned is no argument."""
     if not isinstance(record, dict) or is_tensor(record):  # a saved value
         return Parts(tuple(Value(path_text(path), "out", node) for path, node in tensors(record)), ())
     values: list[Value] = []

@@ -1,18 +1,15 @@
 """Check and parse report.json: what a dump holds, what it lacks and why, and whether it is whole (spec/report.md)."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from attrs import field, fields, frozen
 
 from probe_format.errors import FormatError, Problem
-from probe_format.excerpts import brief
 
 from .dump import parse_object
-from .tensor_objects import is_count
+from .tensor_objects import COUNT, TEXT, Forms, all_are, misfits
 
 STATES = ("open", "complete", "recovered")
 _WHOLE = ("records", "tensors", "tensor_files")
@@ -43,6 +40,7 @@ class Report:
     tensor_files: int = field(default=0, converter=int)
     norms: tuple[tuple[str, float], ...] = field(default=(), converter=_norms)
     first_non_finite: Mapping[str, Any] | None = None
+    triggers: tuple[Mapping[str, Any], ...] = field(default=(), converter=tuple)
     started: str | None = None
     ended: str | None = None
     document: Mapping[str, Any] = field(factory=dict, repr=False)
@@ -56,18 +54,16 @@ def check_report(document: Any) -> Iterator[Problem]:
     for key in ("format_version", "state", "header", "files", "journal", "counts", *_WHOLE):
         if key not in document:
             yield Problem(key, "is missing.")
-    for key, (right, wrong) in _FORMS.items():
-        if key in document and not right(document[key]):
-            yield Problem(key, wrong.format(brief(document[key])))
+    yield from misfits(document, _FORMS)
     files = document.get("files")
     for name, entry in files.items() if isinstance(files, dict) else ():
-        if not isinstance(entry, dict) or not is_count(entry.get("bytes")):
+        if not isinstance(entry, dict) or not COUNT[0](entry.get("bytes")):
             yield Problem(f"files.{name}", "has no count of bytes.")
         elif not isinstance(entry.get("crc32"), str):
             yield Problem(f"files.{name}", "has no crc32.")
     counts = document.get("counts")
     for key, table in counts.items() if isinstance(counts, dict) else ():
-        if not isinstance(table, dict) or not all(is_count(n) for n in table.values()):
+        if not isinstance(table, dict) or not all(map(COUNT[0], table.values())):
             yield Problem(f"counts.{key}", "is not a table of counts.")
 
 
@@ -83,42 +79,36 @@ def parse_report(raw: bytes, where: str = "report.json") -> Report:
 
 
 def _is_norm(entry: Any) -> bool:
-    return (
-        isinstance(entry, list)
-        and len(entry) == 2
-        and isinstance(entry[0], str)
-        and isinstance(entry[1], int | float)
-        and not isinstance(entry[1], bool)
-        and abs(entry[1]) <= sys.float_info.max
-    )
+    if not (isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)):
+        return False
+    norm = entry[1]
+    return type(norm) in (int, float) and abs(norm) <= sys.float_info.max
+
+
+def _is_trigger(entry: Any) -> bool:
+    return isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("when", "why"))
 
 
 _OBJECT = (lambda x: isinstance(x, dict), "is not a JSON object.")
-_OBJECTS = (
-    lambda x: isinstance(x, list) and all(isinstance(item, dict) for item in x),
-    "is not a list of JSON objects.",
-)
+_OBJECTS = (lambda x: isinstance(x, list) and all_are(dict, x), "is not a list of JSON objects.")
 _TIME = (lambda x: isinstance(x, str | None), "{} is neither a text nor null.")
-#: Key -> whether a value may be there, and what is said of one that may not.
-_FORMS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+_FORMS: Forms = {
     "state": (lambda x: x in STATES, f"{{}} is not one of {', '.join(STATES)}."),
     **dict.fromkeys(("header", "files", "counts"), _OBJECT),
     **dict.fromkeys(("not_seen", "faults", "unmatched"), _OBJECTS),
-    **dict.fromkeys(_WHOLE, (is_count, "{} is not a count.")),
-    "format_version": (lambda x: isinstance(x, str), "{} is not a text."),
+    **dict.fromkeys(_WHOLE, COUNT),
+    "format_version": TEXT,
     **dict.fromkeys(("started", "ended"), _TIME),
-    "missing": (
-        lambda x: isinstance(x, dict) and all(isinstance(why, str) for why in x.values()),
-        "is not a table of reasons.",
-    ),
-    "graphs": (
-        lambda x: isinstance(x, dict) and all(isinstance(found, dict) for found in x.values()),
-        "is not a table of JSON objects.",
-    ),
+    "missing": (lambda x: isinstance(x, dict) and all_are(str, x), "is not a table of reasons."),
+    "graphs": (lambda x: isinstance(x, dict) and all_are(dict, x), "is not a table of JSON objects."),
     "first_non_finite": (lambda x: isinstance(x, dict | None), "is neither a JSON object nor null."),
     "journal": (
-        lambda x: x is None or (isinstance(x, dict) and is_count(x.get("bytes"))),
+        lambda x: x is None or (isinstance(x, dict) and COUNT[0](x.get("bytes"))),
         "is neither null nor an object with a count of bytes.",
+    ),
+    "triggers": (
+        lambda x: isinstance(x, list) and all(map(_is_trigger, x)),
+        "is not a list of objects with the texts when and why.",
     ),
     "norms": (
         lambda x: isinstance(x, list) and all(map(_is_norm, x)),

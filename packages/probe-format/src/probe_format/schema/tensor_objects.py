@@ -7,23 +7,19 @@ has a ``dtype`` and a ``shape`` is a tensor or a numpy array.
 The walk keeps its own stack instead of recursing: a damaged file may nest deeper than Python can.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from probe_format.errors import Problem
 from probe_format.excerpts import brief
 from probe_format.jsonio import INFINITY, MINUS_INFINITY
+from probe_format.statistics import BROKEN, COUNTS, NUMBERS, WHOLE
 from probe_format.values import ValuePath, is_leaf
 
 _NON_FINITE = ("NaN", INFINITY, MINUS_INFINITY, "Infinity", "-Infinity")
-_STATISTICS = ("Max", "Min", "Mean", "Norm")
-_NUMBERS = (*_STATISTICS, "finite_max", "finite_min")
-_BROKEN = ("nan_count", "posinf_count", "neginf_count", "finite_max", "finite_min")
-_COUNTS = ("nan_count", "posinf_count", "neginf_count", "zero_count")
-_TEXTS = ("data_name", "data_crc32", "unsupported", "lost")
+#: Values, each with its path.
+Placed = Iterator[tuple[ValuePath, Any]]
 #: No framework has more elements in a tensor, or more dimensions.
 _MOST_ELEMENTS, _MOST_DIMENSIONS = 2**63 - 1, 64
 
@@ -35,12 +31,9 @@ def path_text(path: ValuePath) -> str:
 
 def is_tensor(node: Any) -> bool:
     """Return whether an encoded value describes a tensor or an array."""
-    return (
-        isinstance(node, dict)
-        and isinstance(node.get("type"), str)
-        and isinstance(node.get("dtype"), str)
-        and isinstance(node.get("shape"), list)
-    )
+    if not (isinstance(node, dict) and isinstance(node.get("type"), str)):
+        return False
+    return isinstance(node.get("dtype"), str) and isinstance(node.get("shape"), list)
 
 
 def _claims_to_be_one(node: dict[str, Any]) -> bool:
@@ -54,9 +47,7 @@ def why_lost(node: Any) -> str:
     return why if isinstance(why, str) else ""
 
 
-def walk(
-    value: Any, ends: Callable[[dict[str, Any]], bool], path: ValuePath = ()
-) -> Iterator[tuple[ValuePath, Any]]:
+def walk(value: Any, ends: Callable[[dict[str, Any]], bool], path: ValuePath = ()) -> Placed:
     """Yield what is below ``value`` and holds no values, with its path of keys and indexes, in document order.
 
     ends: whether an object stands for one value; lists and objects that hold nothing stand for themselves.
@@ -80,7 +71,7 @@ def tensors(value: Any) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
     return ((path, node) for path, node in walk(value, is_tensor) if node and isinstance(node, dict))
 
 
-def others(value: Any) -> Iterator[tuple[ValuePath, Any]]:
+def others(value: Any) -> Placed:
     """Yield every leaf below ``value`` that is not a tensor (numbers, texts, None, no encoding), with its path."""
     found = walk(value, is_leaf)
     return ((path, node) for path, node in found if not (is_tensor(node) or node == [] or node == {}))
@@ -125,7 +116,7 @@ def _is_usual(tensor: dict[str, Any]) -> bool:
         or type(tensor["dtype"]) is not str
         or kinds.count(list) > 1
         or dict in kinds
-        or (kinds.count(str) > 2 and any(map(_is_no_number, map(tensor.get, _NUMBERS))))
+        or (kinds.count(str) > 2 and any(map(_is_no_number, map(tensor.get, NUMBERS))))
         or len(shape) > _MOST_DIMENSIONS
         or set(map(type, shape)) - {int}
     ):
@@ -136,7 +127,7 @@ def _is_usual(tensor: dict[str, Any]) -> bool:
 def _check_foreign(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
     yield from _check_form(node, at)
     yield from _check_numbers(node, at)
-    for key in (*_COUNTS, "md5"):
+    for key in (*COUNTS, "md5"):
         if isinstance(node.get(key), list | dict):
             yield Problem(path_text((*at, key)), f"{brief(node[key])} is neither a number nor a text.")
 
@@ -159,7 +150,7 @@ def _check_form(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
 
 
 def _check_numbers(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
-    for key in _NUMBERS:
+    for key in NUMBERS:
         if _is_no_number(node.get(key)):
             where = path_text((*at, key))
             yield Problem(where, f"{brief(node[key])} is not a number, 'NaN', 'inf' or ' -inf'.")
@@ -172,26 +163,14 @@ def _is_no_number(x: Any) -> bool:
 def _check_tensor(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
     yield from _check_form(node, at)
     where = path_text(at)
-    if any(key not in node for key in _STATISTICS) and "md5" not in node and "unsupported" not in node:
+    if any(key not in node for key in WHOLE) and "md5" not in node and "unsupported" not in node:
         yield Problem(where, "has neither all of Max, Min, Mean, Norm, nor a checksum, nor a word why not.")
     yield from _check_numbers(node, at)
-    present = [key for key in _BROKEN if key in node]
-    if present and len(present) < len(_BROKEN):
-        absent = [key for key in _BROKEN if key not in node]
+    present = [key for key in BROKEN if key in node]
+    if present and len(present) < len(BROKEN):
+        absent = [key for key in BROKEN if key not in node]
         yield Problem(where, f"has {present[0]} but not {absent[0]}; the five go together.")
-    for key in _COUNTS:
-        if key in node and not is_count(node[key]):
-            yield Problem(f"{where}.{key}", f"{brief(node[key])} is not a count.")
-    for key in _TEXTS:
-        if key in node and not isinstance(node[key], str):
-            yield Problem(f"{where}.{key}", f"{brief(node[key])} is not a text.")
-    if "requires_grad" in node and not isinstance(node["requires_grad"], bool):
-        yield Problem(f"{where}.requires_grad", f"{brief(node['requires_grad'])} is neither true nor false.")
-    others = node.get("shared_with", [""])
-    if not isinstance(others, list) or not others or not all(isinstance(other, str) for other in others):
-        yield Problem(f"{where}.shared_with", f"{brief(others)} is not a list of slots.")
-    if "md5" in node and not (node["md5"] is None or isinstance(node["md5"], str)):
-        yield Problem(f"{where}.md5", f"{brief(node['md5'])} is neither a text nor null.")
+    yield from misfits(node, _FORMS, f"{where}.")
 
 
 def is_whole(x: Any) -> bool:
@@ -199,5 +178,29 @@ def is_whole(x: Any) -> bool:
     return not isinstance(x, bool) and (isinstance(x, int) or (isinstance(x, float) and x.is_integer()))
 
 
-def is_count(x: Any) -> bool:
-    return is_whole(x) and x >= 0
+#: Key -> whether a value may be there, and what is said of one that may not.
+Forms = Mapping[str, tuple[Callable[[Any], Any], str]]
+
+
+def misfits(holder: Mapping[str, Any], forms: Forms, where: str = "") -> Iterator[Problem]:
+    """Yield what an object holds under its keys and may not. where: what stands before a key in the messages."""
+    for key, (right, wrong) in forms.items():
+        if key in holder and not right(holder[key]):
+            yield Problem(f"{where}{key}", wrong.format(brief(holder[key])))
+
+
+def all_are(kind: type, items: Any) -> bool:
+    """Return whether a list holds nothing else, or a table under its keys."""
+    return all(isinstance(item, kind) for item in (items.values() if isinstance(items, dict) else items))
+
+
+TEXT = (lambda x: isinstance(x, str)), "{} is not a text."
+FLAG = (lambda x: isinstance(x, bool)), "{} is neither true nor false."
+COUNT = (lambda x: is_whole(x) and x >= 0), "{} is not a count."
+_FORMS: Forms = {
+    **dict.fromkeys(COUNTS, COUNT),
+    **dict.fromkeys(("data_name", "data_crc32", "unsupported", "lost"), TEXT),
+    "requires_grad": FLAG,
+    "shared_with": (lambda x: isinstance(x, list) and x and all_are(str, x), "{} is not a list of slots."),
+    "md5": (lambda x: isinstance(x, str | None), "{} is neither a text nor null."),
+}

@@ -9,40 +9,21 @@ from probe_format.on_demand import on_demand
 
 from .claim import Claim, in_use
 from .clear import clear, discard
-from .coverage import Coverage, Tally
-from .disk import check_writable, explain, reason, remains
-from .documents import FORMAT_VERSION, Documents, documents_bytes, write_documents
+from .coverage import Coverage, Summary, Tally, slot_of
+from .disk import NoRoom, check_writable, explain, reason, remains
+from .documents import FORMAT_VERSION, Documents, amend_report, documents_bytes, write_documents
+from .look import Look
 from .rank_writer import RankWriter
-from .summary import Summary, slot_of
 
 # Recovery reads dumps, which a run that writes one does not.
 if TYPE_CHECKING:
     from .recovery import Recovery, recover, recover_rank
 else:
-    __getattr__, __dir__ = on_demand(
-        __name__, dict.fromkeys(("Recovery", "recover", "recover_rank"), "probe_format.write.recovery")
-    )
+    _homes = dict.fromkeys(("Recovery", "recover", "recover_rank"), "probe_format.write.recovery")
+    __getattr__, __dir__ = on_demand(__name__, _homes)
 
 __all__ = [
-    "FORMAT_VERSION",
-    "Claim",
-    "Count",
-    "Coverage",
-    "Documents",
-    "RankWriter",
-    "Recovery",
-    "Summary",
-    "Tally",
-    "check_writable",
-    "clear",
-    "discard",
-    "documents_bytes",
-    "explain",
-    "in_use",
-    "reason",
-    "recover",
-    "recover_rank",
-    "remains",
-    "slot_of",
-    "write_documents",
-]
+    "FORMAT_VERSION", "Claim", "Count", "Coverage", "Documents", "Look", "NoRoom", "RankWriter", "Recovery",
+    "Summary", "Tally", "amend_report", "check_writable", "clear", "discard", "documents_bytes", "explain", "in_use",
+    "reason", "recover", "recover_rank", "remains", "slot_of", "write_documents",
+]  # fmt: skip

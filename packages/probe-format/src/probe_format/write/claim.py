@@ -105,20 +105,11 @@ def _is_taken(dump_path: Path, name: str, mine: Claim | None) -> bool:
     mine: looks for its own folder; None where only other processes count.
     """
     for step in find_steps(dump_path):
-        folder = Folder(step.path / name)
-        try:
+        # It may not be there, or no folder.
+        with Folder(step.path / name) as folder, contextlib.suppress(OSError):
             owners = list(_owners(folder))
-            busy = (
-                any(each._active for each in owners)
-                if owners and mine
-                else not owners and not _locked(folder.fd)
-            )
-            if busy:
+            if (mine and any(each._active for each in owners)) or not (owners or _locked(folder.fd)):
                 return True
-        except OSError:
-            continue  # it is not there, or no folder
-        finally:
-            folder.close()
     return False
 
 
@@ -142,15 +133,12 @@ def _locked(fd: int) -> bool:
 @contextlib.contextmanager
 def _alone(dump_path: Path) -> Iterator[None]:
     """Keep others from claiming a folder of a dump meanwhile."""
-    folder = Folder(dump_path)
-    try:
+    with Folder(dump_path) as folder:
         for _ in range(100):  # whoever holds it needs a moment, unless it was stopped meanwhile
             if _locked(folder.fd):
                 break
             time.sleep(0.01)
         yield
-    finally:
-        folder.close()
 
 
 def _in_forked_child() -> None:

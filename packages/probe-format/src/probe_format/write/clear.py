@@ -1,10 +1,9 @@
 """Remove a dump where the user asked for it: an earlier one (`overwrite`), or a step that is not kept (`keep`)."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
+import re
 from pathlib import Path
 
 from probe_format.layout import CONSTRUCT, DEBUG, DUMP, ERRORS, JOURNAL, REPORT, STACK, TENSORS, dump_path_of
@@ -19,12 +18,11 @@ def clear(directory: Path) -> None:
 
     Raises OSError when the directory, or its dump_tensor_data, is a link: Probe makes no dump behind one.
     """
-    for path, wanted in ((directory / TENSORS, _is_tensor_file), (directory, _OWN.__contains__)):
-        folder = Folder(path, dump_path_of(directory))
-        with contextlib.suppress(FileNotFoundError):
+    is_tensor = re.compile(r".*\.(pt|npy)", re.DOTALL).fullmatch
+    for path, wanted in ((directory / TENSORS, is_tensor), (directory, _OWN.__contains__)):
+        with Folder(path, dump_path_of(directory)) as folder, contextlib.suppress(FileNotFoundError):
             for name in filter(wanted, os.listdir(folder.fd)):
                 folder.remove(name)
-        folder.close()
 
 
 def discard(directory: Path, inode: tuple[int, int]) -> None:
@@ -39,7 +37,7 @@ def discard(directory: Path, inode: tuple[int, int]) -> None:
     """
     step = Folder(directory.parent, dump_path_of(directory))
     removed = directory.with_name(f"{_REMOVED}{directory.name}")
-    with contextlib.closing(step), contextlib.suppress(FileNotFoundError):
+    with step, contextlib.suppress(FileNotFoundError):
         found = os.stat(directory.name, dir_fd=step.fd, follow_symlinks=False)
         if (found.st_dev, found.st_ino) != inode:
             return
@@ -56,10 +54,7 @@ def _empty(directory: Path, above: Folder) -> bool:
     """Remove a dump and its folder, if it is there. Return whether it is gone: no file of somebody else was in it."""
     try:
         clear(directory)
-        with (
-            contextlib.suppress(FileNotFoundError),
-            contextlib.closing(Folder(directory, above.path)) as folder,
-        ):
+        with contextlib.suppress(FileNotFoundError), Folder(directory, above.path) as folder:
             os.rmdir(TENSORS, dir_fd=folder.fd)
         with contextlib.suppress(FileNotFoundError):
             os.rmdir(directory.name, dir_fd=above.fd)
@@ -68,7 +63,3 @@ def _empty(directory: Path, above: Folder) -> bool:
             raise
         return False
     return True
-
-
-def _is_tensor_file(name: str) -> bool:
-    return name.endswith((".pt", ".npy"))

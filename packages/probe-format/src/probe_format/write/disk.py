@@ -1,7 +1,5 @@
 """Check whether a directory can be written to, and explain in plain words why not."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -10,6 +8,10 @@ from pathlib import Path
 
 from probe_format import layout
 from probe_format.safe_files import make_folder
+
+
+class NoRoom(OSError):
+    """A limit that the user has set has no room for a write."""
 
 
 def check_writable(path: Path, need: int = 1 << 20) -> str | None:

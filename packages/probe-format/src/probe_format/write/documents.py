@@ -1,9 +1,8 @@
 """Write the files of one rank in one stream, each complete before it takes its name."""
 
-from __future__ import annotations
-
+import contextlib
 import datetime
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +12,12 @@ from attrs import define, evolve, frozen
 from probe_format import jsonio, layout
 from probe_format.checksum import crc32
 from probe_format.journal.pages import Pages
+from probe_format.plain_files import read_plain
 from probe_format.safe_files import Folder
+from probe_format.schema.dump import parse_object
 from probe_format.schema.tensor_objects import tensors
 
-from .summary import Summary
+from .coverage import Summary
 
 FORMAT_VERSION = "1.0"
 _NEWLINE = ord("\n")
@@ -43,7 +44,6 @@ class Documents:
     faults: list[dict[str, Any]]
 
     def pages(self) -> Pages:
-        """Return the same in lines."""
         nodes = {} if self.header.get("level") == "L1" else self.construct
         records, stack, construct = map(_lines, (self.data, self.stack, nodes))
         return Pages(self.header, records, stack, construct, self.coverage, self.faults)
@@ -71,13 +71,9 @@ def write_documents(
     started: str | None = None,
 ) -> dict[str, Any]:
     """Write one rank's files, each complete before it takes its name; return the report (spec/report.md)."""
-    folder = Folder(directory)
-    try:
-        return write_pages(
-            folder, documents.pages(), state=state, journal_bytes=journal_bytes, started=started
-        )
-    finally:
-        folder.close()
+    pages = documents.pages()
+    with Folder(directory) as folder:
+        return write_pages(folder, pages, state=state, journal_bytes=journal_bytes, started=started)
 
 
 def write_pages(
@@ -117,6 +113,18 @@ def write_pages(
     }
     folder.replace(layout.REPORT, jsonio.dumps(report) + b"\n")
     return report
+
+
+def amend_report(directory: Path, key: str, items: Sequence[Any]) -> None:
+    """Add items to a list in the report of a step that has ended; it begins where there is none.
+
+    Raises OSError when it cannot, and FormatError when there is no whole report.
+    """
+    folder = Folder(directory, layout.dump_path_of(directory))
+    with contextlib.closing(folder):
+        report = parse_object(read_plain(directory / layout.REPORT), str(directory / layout.REPORT))
+        report[key] = [*report.get(key, ()), *items]
+        folder.replace(layout.REPORT, jsonio.dumps(report) + b"\n")
 
 
 @define

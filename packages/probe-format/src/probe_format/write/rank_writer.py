@@ -1,7 +1,5 @@
 """Write one rank's dump: events to the journal as they happen, the JSON files when a step ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading
@@ -9,14 +7,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from attrs import evolve
+
 from probe_format import jsonio, layout
 from probe_format.journal import events
 from probe_format.journal.fold import Fold
-from probe_format.journal.frames import Count, JournalWriter, Refused
+from probe_format.journal.frames import Count, Grown, JournalWriter, Refused
 from probe_format.journal.reading import folded, read_journal
 from probe_format.safe_files import Folder
 
 from .documents import now, write_pages
+from .look import Look
 
 #: Bytes of a fault, among them an error's text and a path, that a full disk still takes.
 _ROOM = 1024
@@ -42,9 +43,11 @@ class RankWriter:
 
     append: writes an event, that of the journal itself once there is one. After the last `finish` nothing is written
         or counted: another thread was too late for this step.
+    look: sees the records on their way to dump.json; None where nobody looks.
     """
 
     append: Append
+    look: Look | None = None
 
     def __init__(self, directory: Path, header: Mapping[str, Any], *, late: bool = False) -> None:
         """Create ``directory`` and its journal, and write the header event. Raises OSError when it cannot.
@@ -66,6 +69,7 @@ class RankWriter:
         self._covered = -1
         self._over = False
         self._refused: Refused | None = None
+        self._grown: Grown | None = None
         self._report: dict[str, Any] = {}
         if late:
             self.append = self._append_late
@@ -108,6 +112,7 @@ class RankWriter:
         path = self.directory / layout.JOURNAL
         self._journal = journal = JournalWriter(path, self._fold.take, self._lock, self._folder)
         journal.refused = self._refused
+        self.limit(self._grown)
         waited, self._waiting = self._waiting, []
         for event in waited:
             journal.append(event)
@@ -119,9 +124,25 @@ class RankWriter:
         if self._journal is not None:
             self._journal.refused = refused
 
+    def limit(self, grown: Grown | None) -> None:
+        """Ask before the journal grows; None to let it grow.
+
+        grown: takes its size, and returns the size from which to ask again. Raises OSError when it must not grow.
+        """
+        self._grown = grown
+        if self._journal is not None and grown is not None:
+            self._journal.grown, self._journal.mark = grown, self._journal.end
+
+    @property
+    def journal_bytes(self) -> int:
+        """Return how many bytes this process has written to the journal, which may be gone by now."""
+        return 0 if self._journal is None else self._journal.end
+
     def break_off(self, why: str) -> None:
         """Write no more events in this process; the last one says why."""
         self.hand_to(None)
+        if self._journal is not None:
+            self._journal.mark = self._journal.end + 2 * _ROOM
         with contextlib.suppress(OSError):
             self.append(events.fault("recording", f"it ended early: {why}"))
         self.end()
@@ -166,9 +187,12 @@ class RankWriter:
             if size != self._covered:
                 # Another process may have written into the journal, too.
                 fold = self._fold if size == self._journal.end else folded(read_journal(self._journal.path))
+                pages = fold.pages(self._journal.places())
+                if self.look is not None:
+                    pages = evolve(pages, records=self.look.through(pages))
                 self._report = write_pages(
                     self._folder,
-                    fold.pages(self._journal.places()),
+                    pages,
                     state="complete" if final else "open",
                     journal_bytes=size,
                     started=self.started,

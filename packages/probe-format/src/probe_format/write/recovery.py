@@ -1,7 +1,6 @@
 """Recover whole files from the journal that a killed run left (spec/journal.md)."""
 
-from __future__ import annotations
-
+import functools
 from pathlib import Path
 from typing import Literal
 
@@ -47,19 +46,11 @@ def recover(path: str | Path) -> tuple[Recovery, ...]:
 
 def recover_rank(rank: Rank) -> Recovery:
     """Recover one rank."""
-
-    def result(
-        outcome: Literal["whole", "partial", "nothing"], detail: str, records: int = 0, tensors: int = 0
-    ) -> Recovery:
-        return Recovery(rank.path, rank.step, rank.number, outcome, detail, records, tensors)
-
+    result = functools.partial(Recovery, rank.path, rank.step, rank.number)
     path = rank.path / layout.JOURNAL
     if not path.is_file():
-        why = (
-            "the run ended before its first record"
-            if rank.is_empty
-            else "the step ended, or msprobe wrote the dump"
-        )
+        ended = "the step ended, or msprobe wrote the dump"
+        why = "the run ended before its first record" if rank.is_empty else ended
         return result("nothing", f"There is no journal: {why}.")
     try:
         if rank.source == "files" and rank.report is not None and rank.report.state == "complete":
@@ -87,13 +78,11 @@ def recover_rank(rank: Rank) -> Recovery:
     # The files cover the torn tail too: it was read, and holds no event.
     folder = Folder(rank.path, layout.dump_path_of(rank.path))
     try:
-        with in_memory(path), known_forms(rank.path):
+        with folder, in_memory(path), known_forms(rank.path):
             report = write_pages(folder, pages, state="recovered", journal_bytes=contents.file_bytes)
     except TooLargeError:
         raise
     except FormatError as error:
         return result("nothing", str(error))
-    finally:
-        folder.close()
     outcome: Literal["whole", "partial"] = "partial" if contents.state == "damaged" else "whole"
     return result(outcome, detail, report["records"], report["tensors"])

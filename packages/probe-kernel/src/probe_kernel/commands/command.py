@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from attrs import frozen
-from probe_format.cli import add_rank, add_step
+from probe_format import cli
 from probe_format.errors import FormatError
 from probe_format.terminal import tell
 
@@ -16,30 +15,13 @@ from probe_kernel.read.iteration import Iteration
 T = TypeVar("T")
 
 
-@frozen
-class Command:
-    """Describe one subcommand.
-
-    name: in the command line.
-    what: its help.
-    add: adds its arguments to a parser.
-    run: runs it and returns the exit code.
-    """
-
-    name: str
-    what: str
-    add: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-
-
 def add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", type=Path, help="the folder given to the dumper, or any folder in it")
 
 
 def add_part(parser: argparse.ArgumentParser) -> None:
     add_folder(parser)
-    add_rank(parser, "only this rank or device")
-    add_step(parser, "only this step or iteration")
+    cli.add_part(parser, "only this step or iteration", "only this rank or device")
 
 
 def add_out(parser: argparse.ArgumentParser, what: str, *, required: bool = True) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from probe_format.cli import Command
 from probe_format.errors import FormatError, UsageError
 from probe_format.terminal import say
 
@@ -17,7 +18,7 @@ from probe_kernel.read.kernel import Kernel, TensorSlot
 from probe_kernel.read.statistics import NOT_FINITE, Value
 from probe_kernel.trace.find_line import Hit, find, parse_line
 
-from .command import Command, add_part, chosen, report, tried
+from .command import add_part, chosen, report, tried
 
 
 def _times(kernel: Kernel) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from probe_format.cli import Command
 from probe_format.errors import FormatError
 from probe_format.safe_files import replace_file
 from probe_format.suggest import did_you_mean
@@ -24,7 +25,7 @@ from probe_kernel.read.statistic_csv import STATISTIC
 from probe_kernel.read.statistic_line import Row, table_text
 from probe_kernel.read.statistics import NUMBERS, check_categories, numbers
 
-from .command import Command, add_folder, add_out, add_part, chosen, report, tried
+from .command import add_folder, add_out, add_part, chosen, report, tried
 
 
 def _statistics_arguments(parser: argparse.ArgumentParser) -> None:

@@ -81,6 +81,7 @@ class GraphCalls:
         self._recorder = Recorder(
             plan, collector.stream, leaf, collector.coverage, names, gradients, dict.items, eager.collectives
         )
+        self._recorder.alarm = self._recorder.backward.alarm = None  # the dump is looked at, later
         self._recorder.calls.go_on(eager.calls)
         self._calls: dict[int, _OpenCall] = {}
         self._stack: list[int] = []

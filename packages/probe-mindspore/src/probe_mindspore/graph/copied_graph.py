@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from types import MappingProxyType
 from typing import Any
 
@@ -228,7 +229,7 @@ def _without_frames(work: Callable[[], Any]) -> None:
         finally:
             done.release()
 
-    _thread.start_new_thread(run, ())
+    _thread.start_new_thread(copy_context().run, (run,))  # with the label of the call
     done.acquire()
     if failed:
         raise failed[0]

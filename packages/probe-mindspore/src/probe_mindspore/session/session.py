@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from probe_format.errors import Problem, UsageError
+from probe_format.errors import ConfigError, Problem, UsageError
 from probe_runtime.collect import Target
 from probe_runtime.config import Config
 from probe_runtime.notice import notice
@@ -17,6 +17,7 @@ from probe_runtime.session import (
     AnySession,
     Framework,
     KernelSession,
+    Opened,
     SavingSession,
     Session,
     kernel_package,
@@ -26,6 +27,7 @@ from probe_save import Saver
 
 from probe_mindspore.graph.taps import graph_mode
 from probe_mindspore.hooks.modules import models_in
+from probe_mindspore.hooks.scalers import watched_scalers
 from probe_mindspore.module_kind import CELLS, ModuleKind, detect
 from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.patches import Patches
@@ -48,6 +50,7 @@ _NO_OPTIMIZER_GRAD = Problem(
     "is for optimizers that read .grad. In MindSpore the step is called with the gradients.",
     "Leave it out, and save() what you call the optimizer with.",
 )
+_NO_WATCH = Problem("task", "'watch' is for PyTorch.", 'Write "statistics".')
 
 
 def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
@@ -63,13 +66,31 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
         return SavingSession(config, Saver.of(config, tool, module_kind.framework), model)
     if config.level == "L2":
         return _kernels(config, model)
-    asked = ((_NO_COMPILED, config.compiled == "eager"), (_NO_OPTIMIZER_GRAD, config.optimizer_grad))
-    _preflight(config, [problem for problem, is_asked in asked if is_asked])
+    _preflight(config, _refused(config))
+    opened = partial(_opened, tool, module_kind)
+    framework = Framework(
+        "probe_mindspore", current_rank, world_size, opened, _WANTS_MODEL, models, watched_scalers, graph_mode
+    )
+    return Session(config, model, framework)
+
+
+def _opened(tool: str, module_kind: ModuleKind, config: Config) -> Opened:
+    """Get ready for the steps of a configuration. Raises ConfigError when it cannot be done."""
+    if problems := _refused(config):
+        raise ConfigError(problems)
     target = Target()
     patches = Patches(listed(config, module_kind), target)
-    steps = StepOpener(config, tool, module_kind, patches, target)
-    framework = Framework("probe_mindspore", current_rank, steps.target_for, _WANTS_MODEL, models, graph_mode)
-    return Session(config, model, framework, patches)
+    return Opened(patches, StepOpener(config, tool, module_kind, patches, target).target_for)
+
+
+def _refused(config: Config) -> list[Problem]:
+    """Return what of a configuration is not for MindSpore."""
+    asked = (
+        (_NO_COMPILED, config.compiled == "eager"),
+        (_NO_OPTIMIZER_GRAD, config.optimizer_grad),
+        (_NO_WATCH, config.task == "watch"),
+    )
+    return [problem for problem, is_asked in asked if is_asked]
 
 
 def _preflight(config: Config, found: Sequence[Problem]) -> None:

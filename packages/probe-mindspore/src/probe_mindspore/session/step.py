@@ -23,6 +23,7 @@ from probe_mindspore.hooks.collectives import watched_waits
 from probe_mindspore.hooks.collector import collector_for
 from probe_mindspore.hooks.modules import CellTable, has_read_graphs, patched_call
 from probe_mindspore.hooks.parameter_gradients import ParameterGradients
+from probe_mindspore.hooks.scalers import watched_scaling
 from probe_mindspore.module_kind import CELLS, ModuleKind, late_torch
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.patching.regions import step_regions
@@ -95,6 +96,8 @@ class StepOpener:
             if self.config.level != "L1":
                 arrivals.hook()
             with contextlib.ExitStack() as stack:
+                if collector.recorder.alarm is not None:
+                    stack.enter_context(watched_scaling(collector.recorder.alarm.mute))
                 if table.entries:
                     stack.enter_context(patched_call(table, step.tap, lambda: is_muted() or is_tracing()))
                     stack.enter_context(watched_traces(table.add_traced))
@@ -123,6 +126,8 @@ class StepOpener:
 
         beside: the coverage of the PyNative part, if there is one.
         """
+        if made.collector.recorder.alarm is not None:
+            made.collector.recorder.alarm.only_late()  # what MindSpore compiles runs behind Python
         taps = GraphTaps(
             made.collector, made.leaf, made.names, table, beside, self.config.graph_taps == "always"
         )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve
+from probe_format.write import Look
 from probe_runtime.session import RunningStep, TokenGate
+from probe_runtime.watch import Allowance
 
 Report = dict[str, Any]
 
@@ -26,6 +29,20 @@ class TwoModes:
     def directories(self) -> tuple[Path, ...]:
         """Return the rank folders of both parts."""
         return (*self.pynative.directories, *self.graph.directories)
+
+    @property
+    def looks(self) -> Mapping[Path, Look]:
+        """Return what was seen of the records of both parts."""
+        return {**self.pynative.looks, **self.graph.looks}
+
+    def watch_for(self, moments: frozenset[str]) -> None:
+        self.pynative.watch_for(moments)
+        self.graph.watch_for(moments)
+
+    def limit(self, allowance: Allowance) -> None:
+        """Write no more than this in both parts together."""
+        self.pynative.limit(allowance)
+        self.graph.limit(allowance)
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         """Collect from now on. Raises UsageError when ``model`` is not a model."""

@@ -36,10 +36,14 @@ class Scene(ABC):
                 self.add(one)
 
     def add(self, optimizer: Any) -> None:
-        """Take an optimizer that has just been made."""
-        if all(ref() is not optimizer for ref in self._made):
+        """Take an optimizer that has just been made, or that trains more than before."""
+        if not self.has(optimizer):
             self._made.append(weakref.ref(optimizer))
-            self._is_known = False
+        self._is_known = False
+
+    def has(self, optimizer: Any) -> bool:
+        """Return whether this optimizer has been taken."""
+        return any(ref() is optimizer for ref in self._made)
 
     def optimizers(self) -> Sequence[Any]:
         """Return the optimizers that are alive and train something, in the order in which they were made."""

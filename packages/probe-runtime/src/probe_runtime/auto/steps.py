@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, field
-from probe_format.errors import ProbeError
+from probe_format.errors import NonFiniteError, ProbeError
 from probe_format.excerpts import error_text
 from probe_format.terminal import tell
 
@@ -33,6 +33,8 @@ def _sheltered(event: Callable[..., None]) -> Callable[..., None]:
             return
         try:
             event(self, *args, **kwargs)
+        except NonFiniteError:  # it is for the run (`on_non_finite`)
+            raise
         except Exception as e:
             self.met(e)
 
@@ -46,7 +48,7 @@ class AutoSteps:
     session: gets start, stop and step.
     scene: what trains.
     rule: when a step ends.
-    first: the number of the first step; None to take it from the optimizers' own count.
+    first: the number of the first step; None until it is taken from the optimizers' own count.
     in_any_mode: whether a forward in evaluation mode counts as training if it has gradients.
     is_child: whether another process of the run started this one, which may have nothing to train.
     say: takes a line for the user.
@@ -67,7 +69,6 @@ class AutoSteps:
     found: dict[str, Any] | None = None
     pid: int = field(factory=os.getpid)
     steps: int = 0
-    _numbered: bool = False
     _open: bool = False
     _collecting: bool = False
     _regions: int = 0
@@ -80,6 +81,10 @@ class AutoSteps:
     _follows_on: bool = False
     _told: set[str] = field(factory=set)
     _ready_for: list[int] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        if self.first:
+            self.session.set_init_step(self.first)
 
     @property
     def updating(self) -> bool:
@@ -113,7 +118,7 @@ class AutoSteps:
 
     @_sheltered
     def optimizer_made(self) -> None:
-        """Take that there is another optimizer."""
+        """Take that there is another optimizer, or that one trains more than before."""
         self.look()
         if not self._open:
             self._make_ready()
@@ -213,11 +218,9 @@ class AutoSteps:
             return
         if self.found is None:
             self._introduce(models)
-        if not self._numbered:
-            self._numbered = True
-            first = self.scene.steps_taken() if self.first is None else self.first
-            if first:
-                self.session.set_init_step(first)
+        if self.first is None:
+            self.first = self.scene.steps_taken()
+            self.session.set_init_step(self.first)
         if self._ready_for != list(map(id, models)):
             self.session.unready()
         self._open = self._collecting = True
@@ -251,7 +254,7 @@ class AutoSteps:
     def _make_ready(self, ahead: int = 0) -> None:
         models = self.scene.models()
         self._ready_for = list(map(id, models))
-        self.session.make_ready(*models, ahead=ahead)
+        self.session.make_ready(*models, ahead=None if self.first is None else ahead)
 
     def _updated(self) -> None:
         self._rest()

@@ -17,6 +17,7 @@ from probe_format.values import ValuePath
 from probe_runtime.describe.leaf import Leaf
 from probe_runtime.describe.placement import Placement
 
+from .alarm import Alarm
 from .calls import Call
 from .event_stream import EventStream
 from .gradients import Autograd, Emit, Gradients, Moment, View
@@ -38,8 +39,14 @@ class BackwardRecords:
         thread: ThreadState,
         gradients: Gradients,
         files: Callable[[str], bool],
+        alarm: Alarm | None = None,
     ) -> None:
-        """Begin with no taps. files: takes a record's name and returns whether its tensors are written to files."""
+        """Begin with no taps.
+
+        files: takes a record's name and returns whether its tensors are written to files.
+        alarm: looks at the gradients, where somebody is to.
+        """
+        self.alarm = alarm
         self._plan = plan
         self._stream = stream
         self._leaf = leaf
@@ -127,6 +134,8 @@ class BackwardRecords:
                     partial=partial_sum,
                 )
             )
+            if self.alarm is not None:
+                self.alarm.gradients(call, record, slots, values)
             if self._leaf.waits:
                 self._leaf.flush_numbers()
         except Exception as e:

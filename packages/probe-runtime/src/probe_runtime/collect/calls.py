@@ -18,6 +18,9 @@ from .plan import Plan
 from .recompute import SegmentState
 from .thread_state import ThreadState
 
+#: A file, a number, and the name of the function that is there.
+Line = tuple[str, int, str]
+
 
 @define
 class Call:
@@ -35,6 +38,8 @@ class Call:
     edges: what the gradient taps remember of its inputs.
     form: the form of its arguments in the backward record; once the call has ended, the forms of that record's
         ``input`` and ``output``.
+    given: what it got, as JSON, where somebody looks at it (`Alarm`).
+    line: the user's line that made it; likewise.
     """
 
     key: str
@@ -48,6 +53,8 @@ class Call:
     redo: bool
     edges: Any = None
     form: Any = None
+    given: Any = None
+    line: Line | None = None
 
 
 class Calls:

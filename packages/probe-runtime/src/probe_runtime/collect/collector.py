@@ -97,6 +97,8 @@ class Collector:
                 if not seen:
                     value = value[:-1] + b',"found_late":true}'
                 self._append(events.pgrad(record, name, value))
+                if self.recorder.alarm is not None:
+                    self.recorder.alarm.parameter(record, name, value)
             if self._leaf.waits:
                 self._leaf.flush_numbers()
         except Exception as e:

@@ -66,6 +66,8 @@ class faults_reported:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        if isinstance(error, RunError):
+            raise error.error from error
         if not isinstance(error, Exception):
             return False
         report_fault(self.where, self.what, error)

@@ -25,6 +25,7 @@ class Plan:
     construct: whether the call tree is recorded (construct.json).
     stacks: whether stacks are recorded (stack.json).
     max_faults: how many faults of one place switch it off.
+    on_non_finite: what happens where values begin that are not finite.
     """
 
     keep: Fields
@@ -34,6 +35,7 @@ class Plan:
     construct: bool
     stacks: bool
     max_faults: int
+    on_non_finite: str = "record"
 
 
 def plan_of(config: Config) -> Plan:
@@ -46,6 +48,7 @@ def plan_of(config: Config) -> Plan:
         construct=config.level != "L1" and config.extra_info,
         stacks=config.extra_info,
         max_faults=config.max_faults,
+        on_non_finite=config.on_non_finite,
     )
 
 

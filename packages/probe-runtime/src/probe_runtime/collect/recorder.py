@@ -19,6 +19,7 @@ from probe_runtime.describe.placement import Placement
 from probe_runtime.describe.run_error import RunError
 from probe_runtime.select.filters import NameFilter
 
+from .alarm import Alarm
 from .backward_records import BackwardRecords
 from .calls import Call, Calls
 from .callsite import FrameTable
@@ -29,6 +30,7 @@ from .module_table import TrackedModule
 from .plan import Plan
 from .thread_state import ThreadState
 from .walk import Part, Walk
+from .work_label import current_label
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -58,7 +60,10 @@ class Recorder:
         self.thread = ThreadState()
         self.calls = Calls(plan, stream, coverage, names, self.thread)
         self.collectives = collectives
-        self.backward = BackwardRecords(plan, stream, leaf, self.thread, gradients, self.calls.files)
+        self.alarm = None if plan.on_non_finite == "record" else Alarm(plan.on_non_finite, self.thread)
+        self.backward = BackwardRecords(
+            plan, stream, leaf, self.thread, gradients, self.calls.files, self.alarm
+        )
         self._append = stream.append
         self._leaf = leaf
         self._names = names
@@ -210,6 +215,8 @@ class Recorder:
             self.coverage.outcome(kind if call is None else call.counted, "failed", kind)
             return None
         try:
+            if self.alarm is not None and call.given is not None:
+                self.alarm.entered(call)
             if self._leaf.waits:
                 self._leaf.flush_numbers()
         except RunError as e:
@@ -306,10 +313,15 @@ class Recorder:
         if redo:
             given = (arguments, keywords) if show else (b"[]", b"{}")
             self._append(events.redo(call.name, *given), written)
-        elif not forward:
+            return
+        if not forward:
             self._append(events.enter(call.name, parent, kept=events.NODE), written)
-        elif plan.structure:
-            self._append(events.enter(call.name, parent, stack=stack, kept=events.STRUCTURE), written)
+            return
+        extra: dict[str, Any] | None = {"in_backward": True} if self.in_backward() != -1 else None
+        if (label := current_label()) is not None:
+            extra = {**(extra or {}), "label": label}
+        if plan.structure:
+            event = events.enter(call.name, parent, stack=stack, extra=extra, kept=events.STRUCTURE)
         else:
             event = events.enter(
                 call.name,
@@ -318,9 +330,11 @@ class Recorder:
                 arguments=arguments if show else None,
                 keywords=keywords if show else None,
                 parameters=parameters,
-                extra={"in_backward": True} if self.in_backward() != -1 else None,
+                extra=extra,
             )
-            self._append(event, written)
+        self._append(event, written)
+        if self.alarm is not None and show and not plan.structure:
+            call.given = arguments, keywords, parameters or b"{}"
 
     def _exit(self, call: Call, out: Any) -> None:
         redo = call.redo
@@ -331,6 +345,8 @@ class Recorder:
         outputs, edges = part.found, call.edges
         ended = events.redone if redo else events.exit
         self._append(ended(call.name, output=described if show else None))
+        if self.alarm is not None and call.given is not None and show:
+            self.alarm.ended(call, described)
         # The hooks keep the call alive: it must not keep the graph alive, which owns the hooks.
         call.edges = None
         if edges is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .condition import Condition
 from .config import Config
 from .config_file import ConfigFile, load
 from .cross_checks import earlier_dump
@@ -10,9 +11,10 @@ from .keys import declared_keys, key
 from .number_ranges import compact, parse_init_step
 from .resolve import resolve
 from .step_rule import StepRule
+from .then import Then
 from .value_checks import Check, Checked, choice, flag
 
 __all__ = [
-    "Check", "Checked", "Config", "ConfigEntry", "ConfigFile", "Findings", "StepRule", "choice", "compact",
-    "declared_keys", "earlier_dump", "flag", "key", "load", "parse_init_step", "resolve",
+    "Check", "Checked", "Condition", "Config", "ConfigEntry", "ConfigFile", "Findings", "StepRule", "Then", "choice",
+    "compact", "declared_keys", "earlier_dump", "flag", "key", "load", "parse_init_step", "resolve",
 ]  # fmt: skip

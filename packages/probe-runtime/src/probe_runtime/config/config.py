@@ -8,10 +8,12 @@ from typing import Literal, get_args
 
 import attrs
 
+from .condition import Condition, conditions
 from .keep import Keep, kept_steps
 from .keys import IDLE_SECTIONS, Key, declared_keys, key
 from .number_ranges import Numbers
 from .step_rule import first_number, step_rule
+from .then import Then, reaction
 from .value_checks import (
     choice,
     choices,
@@ -24,7 +26,7 @@ from .value_checks import (
     source_file,
 )
 
-Task = Literal["statistics", "tensor", "structure"]
+Task = Literal["statistics", "tensor", "structure", "watch"]
 Level = Literal["L0", "L1", "mix", "debug", "L2"]
 Precision = Literal["low", "high"]
 RiskLevel = Literal["ALL", "FOCUS", "CORE"]
@@ -34,6 +36,7 @@ FileFormat = Literal["npy", "bin"]
 Compiled = Literal["not_seen", "eager"]
 GraphTaps = Literal["beside", "always"]
 RecordWhen = Literal["training", "grad"]
+OnNonFinite = Literal["record", "raise", "break"]
 
 SECTIONS: tuple[str, ...] = get_args(Task)
 """The tasks. Each may have a section of its own in the file."""
@@ -49,7 +52,7 @@ class Config:
     task: Task = key(
         "statistics",
         "`statistics`: numbers about every tensor; `tensor`: those and the tensors as files; `structure`: which "
-        "call runs inside which, with stacks, no values",
+        "call runs inside which, with stacks, no values; `watch`: a few norms of every step, in one file (see below)",
         choice(*SECTIONS, known=IDLE_SECTIONS),
     )
     level: Level = key(
@@ -62,6 +65,7 @@ class Config:
         attrs.Factory(lambda: Path("dump_path").absolute()),
         "a directory; made when it is not there",
         output_path,
+        fixed=True,
     )
     rank: Numbers = key(
         Numbers(),
@@ -77,6 +81,11 @@ class Config:
         False,
         "true, false: put statistics and tensor files off, so that the step waits less. A file counts when a later "
         "event confirms it; after a kill an unconfirmed one is marked `lost`",
+        flag,
+    )
+    dump_enable: bool | None = key(
+        None,
+        "true, false: whether steps are dumped now; the file is read again when it changes, as with `reload`",
         flag,
     )
     risk_level: RiskLevel = key(
@@ -155,18 +164,21 @@ class Config:
         "see below",
         step_rule,
         ours=True,
+        fixed=True,
     )
     first_step: int | str = key(
         0,
         "a whole number, or `auto` (the optimizers' own count): the number of the first step under `probe run`",
         first_number,
         ours=True,
+        fixed=True,
     )
     record_when: RecordWhen = key(
         "training",
         "`training`: under `probe run`, forwards in training mode begin a step; `grad`: all that have gradients",
         choice(*get_args(RecordWhen)),
         ours=True,
+        fixed=True,
     )
     keep: Keep | None = key(
         None,
@@ -174,11 +186,68 @@ class Config:
         kept_steps,
         ours=True,
     )
+    on_non_finite: OnNonFinite = key(
+        "record",
+        "`record`, `raise` or `break`: what happens at the call where values begin that are not finite; see below",
+        choice(*get_args(OnNonFinite)),
+        ours=True,
+    )
+    max_bytes: int | None = key(
+        None,
+        "whole number above 0: bytes that the processes of the run may have in `dump_path` together; see below",
+        positive,
+        ours=True,
+    )
+    min_free_bytes: int | None = key(
+        None,
+        "whole number above 0: bytes that stay free on the file system of `dump_path`; see below",
+        positive,
+        ours=True,
+    )
+    when: tuple[Condition, ...] = key(
+        (),
+        "list of conditions: `non_finite`, `norm(parameters_grad) > 1e3`, `spike(loss) > 5`, `SIGUSR1`, `file: PATH`, "
+        "a function or `package.module:function`: the steps around one that meets any are kept; see below",
+        conditions,
+        ours=True,
+        fixed=True,
+    )
+    then: Then | None = key(
+        None,
+        "`{level: mix, task: tensor, steps: 1, times: 1}`: how the steps after such a one are dumped, and how often "
+        "that happens; see below",
+        reaction,
+        ours=True,
+        fixed=True,
+    )
+    moments: bool = key(
+        False,
+        "true, false: task `watch` also has the norms of the optimizers' moments",
+        flag,
+        section=True,
+        ours=True,
+    )
+    updates: bool = key(
+        False,
+        "true, false: task `watch` also has the norms of what updates changed, for which it keeps a second copy of the "
+        "weights",
+        flag,
+        section=True,
+        ours=True,
+    )
     models: tuple[str, ...] = key(
         (),
         "names of classes: the models, where `probe run` is not to take what optimizers train",
         names,
         ours=True,
+        fixed=True,
+    )
+    reload: bool = key(
+        False,
+        "true, false: read the file again at each step() when it has changed; see below",
+        flag,
+        ours=True,
+        fixed=True,
     )
     device: Device = key(
         "host", "where statistics are computed", choice(*get_args(Device)), section=True, kernel_only=True

@@ -8,6 +8,7 @@ from pathlib import Path
 from probe_format.errors import FormatError, Problem
 from probe_format.names import ApiName, ModuleName, parse_name
 
+from .condition import Condition
 from .config import Config
 from .entries import LocateKey
 
@@ -21,8 +22,46 @@ def contradictions(config: Config, locate: LocateKey) -> Iterator[Problem]:
         yield Problem(locate("tensor_list"), f"is only for task 'statistics', and task is {config.task!r}.",
                       "Task tensor saves every recorded tensor; choose with list." if config.task == "tensor"
                       else 'Remove it, or write task "statistics".')  # fmt: skip
+    if config.on_non_finite != "record" and len(config.data_mode & {"input", "output"}) == 1:
+        yield Problem(locate("on_non_finite"), "compares what goes into a call with what comes out, and data_mode "
+                      "leaves one of them out.", "Remove input or output from data_mode.")  # fmt: skip
+    if config.dump_enable is False and config.level not in _EXAMPLES:
+        yield Problem(locate("dump_enable"), f"false has no effect at level {config.level!r}, which would dump.",
+                      "Remove it, and do not call start() or save().")  # fmt: skip
     if config.level in _EXAMPLES:  # L2 has names of its own, debug has no scope
+        yield from _conditions(config, locate)
         yield from _scope(config.scope, config.level, locate("scope"))
+
+
+def _conditions(config: Config, locate: LocateKey) -> Iterator[Problem]:
+    if config.then is not None and not config.when:
+        yield Problem(locate("then"), "nothing makes it happen.", 'Write when as well: ["non_finite"].')
+    if config.when and config.task == "watch":
+        yield Problem(locate("when"), "judges steps that are dumped, and task 'watch' dumps none.",
+                      'Write task "statistics", and keep.')  # fmt: skip
+        return
+    for i, condition in enumerate(config.when):
+        if condition.kind in ("non_finite", "norm"):
+            yield from _numbers_for(condition, config, f"{locate('when')}[{i}]")
+
+
+def _numbers_for(condition: Condition, config: Config, at: str) -> Iterator[Problem]:
+    """Yield what keeps a configuration from recording the numbers that a condition looks at."""
+    what = f"{condition.text!r} looks at numbers,"
+    if config.task == "structure":
+        yield Problem(
+            at, f"{what} and task 'structure' records none.", 'Write task "statistics" or "tensor".'
+        )
+    elif config.summary_mode == "xor":
+        yield Problem(at, f"{what} and summary_mode 'xor' records none.", 'Write "statistics" or "md5".')
+    elif condition.kind == "norm" and config.level == "L1":
+        yield Problem(
+            at, f"{what} and level 'L1' records no gradients of parameters.", 'Write "L0" or "mix".'
+        )
+    elif condition.kind == "norm" and "forward" in config.data_mode and "backward" not in config.data_mode:
+        yield Problem(at, f"{what} and data_mode leaves gradients of parameters out.", 'Add "backward".')
+    elif condition.subject == "optimizer_grad" and not config.optimizer_grad:
+        yield Problem(at, f"{what} and they are not recorded.", "Set optimizer_grad: true.")
 
 
 _EXAMPLES = {
@@ -77,10 +116,23 @@ def hindrances(config: Config, locate: LocateKey) -> Iterator[str]:
         yield f"{locate('level')}: at level 'debug' only save() records; scope and lists have no effect."
     if config.compiled == "eager" and config.level not in _EXAMPLES:
         yield f"{locate('compiled')}: at level {config.level!r} no calls are recorded; compiled has no effect."
-    if config.keep is not None and config.level not in _EXAMPLES:
-        yield f"{locate('keep')}: steps of level {config.level!r} all stay; keep has no effect."
+    for key in ("keep", "max_bytes", "min_free_bytes"):
+        if getattr(config, key) is not None and config.level not in _EXAMPLES:
+            yield f"{locate(key)}: steps of level {config.level!r} are whole, and all stay; {key} has no effect."
+    if config.on_non_finite != "record":
+        has_numbers = config.task != "structure" and config.summary_mode != "xor"
+        if config.level not in _EXAMPLES or not has_numbers:
+            yield f"{locate('on_non_finite')}: there are no calls with numbers to look at; no effect."
+    for key in ("reload", "dump_enable"):
+        if getattr(config, key) and config.level not in _EXAMPLES:
+            yield f"{locate(key)}: at level {config.level!r} the file is not read again; {key} has no effect."
+    if config.when and config.level not in _EXAMPLES:
+        yield f"{locate('when')}: level {config.level!r} has no conditions; when has no effect."
     if config.optimizer_grad and (config.level not in ("L0", "mix") or config.task == "structure"):
         yield f"{locate('optimizer_grad')}: only levels 'L0' and 'mix' record gradients of parameters; no effect."
+    for name in ("moments", "updates"):
+        if getattr(config, name) and config.task != "watch":
+            yield f"{locate(name)}: is for task 'watch', and task is {config.task!r}; no effect."
     if "all" not in config.data_mode and config.task == "structure":
         yield f"{locate('data_mode')}: task 'structure' records no values; data_mode has no effect."
 

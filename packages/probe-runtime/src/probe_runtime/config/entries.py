@@ -118,10 +118,7 @@ def _check_unused(
 
 
 def _foreign(key: object, value: object, where: str, known: Iterable[str], findings: Findings) -> None:
-    if key == "dump_enable" and value is False:
-        what = "false has no effect in Probe, so start() would dump."
-        findings.problems.append(Problem(where, what, "Remove it, and do not call start()."))
-    elif key in IDLE_KEYS:
+    if key in IDLE_KEYS:
         findings.warnings.append(f"{where}: has no effect in Probe: {IDLE_KEYS[str(key)]}.")
     else:
         known = tuple(known)

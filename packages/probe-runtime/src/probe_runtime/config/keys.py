@@ -18,6 +18,7 @@ class Key:
     check: returns a value as Probe keeps it, and its problems.
     section: whether it belongs in the section of the task; it may also be at the top.
     ours: whether it is Probe's own; False for a key of msprobe.
+    fixed: whether it cannot change in a running job (`reload`).
     kernel_check: the check at level "L2", where that differs.
     kernel_only: whether it is a key at level "L2" alone.
     """
@@ -26,6 +27,7 @@ class Key:
     check: Check
     section: bool = False
     ours: bool = False
+    fixed: bool = False
     kernel_check: Check | None = None
     kernel_only: bool = False
 
@@ -52,13 +54,19 @@ IDLE_SECTIONS: dict[str, str] = {
 }
 """msprobe's other tasks, whose sections have no effect -> what to do instead."""
 
+NOT_WATCHED = {
+    "level", "precision", "extra_info", "async_dump", "async_bytes", "risk_level", "scope", "tensor_list", "data_mode",
+    "summary_mode", "views", "apis", "zero_count", "share", "compiled", "graph_taps", "optimizer_grad", "keep",
+    "max_bytes", "min_free_bytes",
+}  # fmt: skip
+"""The keys that have no effect under task `watch`, which records no calls."""
+
 _ONLY_CHECK = "it belongs to msprobe's accuracy check"
 _ONLY_GRAPH = "it belongs to MindSpore's static graphs"
 _ONLY_BENCH = "it belongs to msprobe's free benchmark"
 _ONLY_DIFF = "dump both runs and compare them instead"
 
 IDLE_KEYS: dict[str, str] = {
-    "dump_enable": "start() and stop() alone decide",
     "enable_dataloader": "call start(), stop() and step() in the training loop",
     "custom_op_namespaces": "name such operators with register_custom_api()",
     "load": "Probe never changes what a run computes",

@@ -14,6 +14,7 @@ from .config import Config, keys_of
 from .config_file import ConfigFile
 from .cross_checks import contradictions, hindrances
 from .entries import ConfigEntry, Findings, entries
+from .keys import NOT_WATCHED
 
 
 def resolve(file: Mapping[str, Any] | None = None, **arguments: Any) -> Config:
@@ -69,6 +70,10 @@ def _fill(values: dict[str, Any], places: dict[str, str], findings: Findings) ->
     if values.get("task") == "structure" and values.setdefault("level", "mix") == "L1":
         values["level"] = "mix"
         findings.warnings.append(f"{places['level']}: task 'structure' needs modules, so L1 is taken as mix.")
+    if values.get("task") == "watch":
+        idle = [places[key] for key in places if key in NOT_WATCHED]
+        findings.warnings.extend(f"{where}: task 'watch' records no calls; no effect." for where in idle)
+        values = {key: value for key, value in values.items() if key not in NOT_WATCHED} | {"level": "L0"}
     if values.get("level") == "L2":
         _fill_kernels(values, places, findings)
     return Config(**values)

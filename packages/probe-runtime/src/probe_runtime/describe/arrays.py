@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from probe_format.jsonio import dumps, encode, members
+from probe_format.statistics import WHOLE
 from probe_format.tensors import array_object, npy_bytes, numbers_in, stored
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
@@ -20,7 +21,6 @@ from .tensor_options import TensorOptions
 
 Array = npt.NDArray[Any]
 _PLAIN = (np.dtype(np.float32), np.dtype(np.float64))
-_FOUR = ("Max", "Min", "Mean", "Norm")
 
 
 def array_json(
@@ -64,7 +64,7 @@ def _described(a: Array, options: TensorOptions) -> tuple[bytes, dict[str, Any]]
     if only_four and type(a) is np.ndarray and a.dtype in _PLAIN and a.size and a.flags.c_contiguous:
         numbers = numbers_in(a.reshape(-1))
         if numbers is not None:
-            body: dict[str, Any] = dict(zip(_FOUR, numbers, strict=True))
+            body: dict[str, Any] = dict(zip(WHOLE, numbers, strict=True))
             opening, name = _opening(a.dtype, a.shape)
             text = opening + encode(body)[1:-1]
             body["dtype"] = name

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from probe_format.safe_files import Folder
 from probe_format.tensors import byte_count, write_parts
 
 Buffer = bytes | memoryview
+#: Takes a name, the pieces of a file, and its folder, and makes the file; returns the CRC-32 of its bytes.
+WriteFile = Callable[[str, Sequence[Buffer], Folder], int]
 
 #: How many files are remembered, some 200 bytes each, and how many bytes of them.
 _MOST, _KEPT = 1 << 16, 16 << 20
@@ -25,7 +27,9 @@ class EqualFiles:
     comparison of all bytes: with those kept of small files, with those on disk of others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, make: WriteFile = write_parts) -> None:
+        """Remember nothing yet. make: makes a file that no earlier one is equal to."""
+        self._make = make
         self._files: dict[int, tuple[str, int, bytes | None]] = {}
         self._keys: dict[str, int] = {}
         self._room, self._kept = _MOST, _KEPT
@@ -44,7 +48,7 @@ class EqualFiles:
             same = _holds(found, parts, size, folder) if kept is None else kept == whole
             if same and _link_or_copy(found, target, folder):
                 return crc
-        crc = write_parts(target, parts if whole is None else (whole,), folder)
+        crc = self._make(target, parts if whole is None else (whole,), folder)
         self._room -= 1
         if self._room <= 0:
             files, self._room, self._kept = {}, _MOST, _KEPT

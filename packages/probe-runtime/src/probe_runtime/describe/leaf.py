@@ -12,6 +12,7 @@ from probe_format.values import ValuePath
 from probe_format.write import Coverage, Summary, Tally
 
 from .arrays import array_json
+from .equal_files import WriteFile
 from .placement import Placement
 from .run_error import RunError
 from .step_files import StepFiles
@@ -76,7 +77,7 @@ class Leaf:
     def tensor(self, placement: Placement, t: Any, path: ValuePath) -> bytes:
         """Return the tensor object of ``t``, of any shape and dtype; write its file where the placement wants one.
 
-        It is finished JSON, with a hole for what comes later (`probe_format.journal.holes`). Call this within `aside`,
+        It is finished JSON, with a hole for what comes later (`probe_format.journal.hole`). Call this within `aside`,
         which is entered once for all tensors of a record.
         """
         raise NotImplementedError
@@ -111,6 +112,10 @@ class Leaf:
         found, self._met = self._met, None
         if found is not None:
             raise found
+
+    def limit(self, limited: Callable[[WriteFile], WriteFile]) -> None:
+        """Make each file within a limit: see `StepFiles.limit`."""
+        self._files.limit(limited)
 
     def flush(self) -> None:
         """Wait until everything that was begun is on disk."""

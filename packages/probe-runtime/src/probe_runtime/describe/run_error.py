@@ -11,9 +11,13 @@ class RunError(BaseException):
     error: what the framework raised.
     """
 
-    def __init__(self, error: Exception) -> None:
-        """Wrap the error."""
-        super().__init__("The run computes behind Python; its error came when Probe looked at a tensor.")
+    def __init__(
+        self,
+        error: Exception,
+        why: str = "The run computes behind Python; its error came when Probe looked at a tensor.",
+    ) -> None:
+        """Wrap the error. why: it comes from Probe, for the reader of a traceback."""
+        super().__init__(why)
         self.error = error
 
 

@@ -17,16 +17,11 @@ from probe_format.names import tensor_file_name
 from probe_format.safe_files import Folder
 from probe_format.tensors import byte_count, write_parts
 from probe_format.values import ValuePath
-from probe_format.write import Coverage
+from probe_format.write import Coverage, NoRoom
 
-from .equal_files import EqualFiles
+from .equal_files import Buffer, EqualFiles, WriteFile
 from .file_queue import FileQueue
 from .placement import Placement
-
-Buffer = bytes | memoryview
-#: Takes a name, the pieces of a file, and its folder, and makes the file; returns the CRC-32 of its bytes.
-WriteFile = Callable[[str, Sequence[Buffer], Folder], int]
-
 
 _FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 
@@ -56,7 +51,8 @@ class StepFiles:
         numbers: Iterator[int] | None = None,
         write: WriteFile = write_parts,
     ) -> None:
-        self._write = EqualFiles().write if once else write
+        self._once, self._make = once, write
+        self._write = EqualFiles(write).write if once else write
         self._folder = Folder(directory, dump_path_of(directory.parent))
         self._coverage = coverage
         self._append = append
@@ -65,6 +61,11 @@ class StepFiles:
         self._numbers = itertools.count(1) if numbers is None else numbers
         self._queue: FileQueue | None = None
         self._lock = threading.Lock()
+
+    def limit(self, limited: Callable[[WriteFile], WriteFile]) -> None:
+        """Make each file within a limit. limited: makes of what makes a file what raises NoRoom where there is none."""
+        make = limited(self._make)
+        self._write = EqualFiles(make).write if self._once else make
 
     def save(
         self, placement: Placement, path: ValuePath, suffix: str, parts: Sequence[Buffer], number: int = 0
@@ -88,6 +89,8 @@ class StepFiles:
             )  # the run may go on changing the memory
         try:
             return self._written(name, parts)
+        except NoRoom as error:
+            return _lost_file(error)
         except OSError as error:
             if placement.lost is not None:
                 placement.lost(error)
@@ -115,6 +118,8 @@ class StepFiles:
         def write() -> None:
             try:
                 filler = self._written(name, parts)
+            except NoRoom as error:
+                filler = _lost_file(error)
             except Exception as error:
                 filler = _lost_file(error)
                 self._fault(name, error)
@@ -143,7 +148,7 @@ class StepFiles:
 
 def _lost_file(error: Exception) -> bytes:
     """Return the members of a tensor object that say why it has no file."""
-    why = error_text(error)
+    why = str(error) if isinstance(error, NoRoom) else error_text(error)
     if isinstance(error, OSError) and error.errno is not None:
         why = f"[Errno {error.errno}] {error.strerror}"
     return members({"lost": f"tensor file: {why}"})

@@ -240,6 +240,12 @@ class Patches:
                 self._custom = [p for p in self._custom if not _is_at(p, owner, name)]
                 self._searched = None
 
+    def register_those_of(self, other: Patches) -> None:
+        """Record the registered functions of other patches, which are of the same framework; for those not applied."""
+        if not self.applied:
+            self._registered, self._custom = list(other._registered), list(other._custom)
+            self._searched = None
+
     def _label(self, prefix: str, name: str, function: Any) -> Label:
         """Return the label of a registered function; a listed one keeps its kind under the new name."""
         listed = self._prepared.listed.places

@@ -58,6 +58,7 @@ def outcome(
     if faults:
         count, why = sum(fault["count"] for fault in faults), _said(faults[0]["message"])
         notes = [*notes, f"{count} calls could not be followed ({why}); the real dump may be larger."]
+    notes = [*notes, *_after_triggers(config)]
     found = DumpPlan(
         level=config.level,
         task=config.task,
@@ -86,8 +87,21 @@ def outcome(
 def _steps(config: Config) -> int | None:
     """Return how many steps are on the disk at once, None where nothing limits that."""
     named = len(config.step) or None
-    held = None if config.keep is None else config.keep.last + 1
+    times = config.then.times if config.then else 1
+    held = None if config.keep is None else config.keep.last * (1 + times * bool(config.when)) + 1
     return min(filter(None, (named, held)), default=None)
+
+
+def _after_triggers(config: Config) -> Iterator[str]:
+    """Yield what a plan does not have of the steps that a trigger adds."""
+    then = config.then
+    if then is not None and then.raises:
+        most = then.steps * then.times
+        how = f"level {then.level or config.level}, task {then.task or config.task}"
+        yield (
+            f"then: up to {most} step{'s' * (most > 1)} more, at {how}, stay after triggers. They are not in these "
+            "sizes; plan them with that level and task."
+        )
 
 
 def _said(traceback: str) -> str:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from attrs import frozen
-from probe_format.names import ModuleName, is_name, parse_name, with_direction
+from probe_format.names import ModuleName, parsed, with_direction
 from probe_format.suggest import nearest_names
 
 from probe_runtime.config.config import Config
@@ -15,15 +15,16 @@ from .window import windows
 
 
 class StepFilter:
-    """Decide whether a step is to be dumped. Without `step` in the configuration every step is."""
+    """Decide whether a step is to be dumped: those in `step`, all without it, and none where `dump_enable` is false."""
 
     def __init__(self, config: Config) -> None:
         self._steps = config.step
+        self._is_off = config.dump_enable is False
         self.last = config.step.last
         """The last step to dump; None when every step is dumped."""
 
     def __call__(self, step: int) -> bool:
-        return not self._steps or step in self._steps
+        return not self._is_off and (not self._steps or step in self._steps)
 
     def over(self, step: int) -> bool:
         """Return whether neither ``step`` nor any later step is to be dumped."""
@@ -74,8 +75,7 @@ class NameFilter:
     def __init__(self, config: Config) -> None:
         self._list = config.list
         # The full name of a module's call selects that call alone: as a part, forward.1 would select forward.10 too.
-        names = (entry for entry in config.list if is_name(entry))
-        self._full = frozenset(name for name in names if isinstance(parse_name(name), ModuleName))
+        self._full = frozenset(name for name in config.list if isinstance(parsed(name), ModuleName))
         self._tensor_list = config.tensor_list
         self._expand = config.level == "mix"
         self._scope = config.scope

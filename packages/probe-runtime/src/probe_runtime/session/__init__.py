@@ -6,13 +6,14 @@ from .any_session import AnySession
 from .current import class_or_instance
 from .debugger import Debugger
 from .delegated_levels import KernelSession, SavingSession, kernel_package
-from .framework import Framework
+from .framework import Framework, Opened
 from .perturb import Move, perturbed
 from .preflight import preflight
 from .seed import Seeded, seed_process, set_variable
 from .session import Session
 from .step import DumpingStep, Install, RunningStep
 from .token_gate import TokenGate
+from .watching import Watch, WatchedStep, Watcher, WatchSession, keep_to
 
 __all__ = [
     "AnySession",
@@ -22,12 +23,18 @@ __all__ = [
     "Install",
     "KernelSession",
     "Move",
+    "Opened",
     "RunningStep",
     "SavingSession",
     "Seeded",
     "Session",
     "TokenGate",
+    "Watch",
+    "WatchSession",
+    "WatchedStep",
+    "Watcher",
     "class_or_instance",
+    "keep_to",
     "kernel_package",
     "perturbed",
     "preflight",

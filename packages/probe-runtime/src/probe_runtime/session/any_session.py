@@ -34,6 +34,9 @@ class AnySession(Protocol):
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
         """Save a single value."""
 
+    def observe(self, name: str, value: Any) -> None:
+        """Take a value of the run, for the conditions under `when`."""
+
     def set_init_step(self, step: Any) -> None:
         """Number the steps from ``step``."""
 

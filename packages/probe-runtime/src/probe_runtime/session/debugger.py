@@ -11,12 +11,15 @@ from typing import Any, ClassVar, Self
 
 from probe_format.errors import UsageError
 
+from probe_runtime.collect.work_label import WorkLabel
 from probe_runtime.config.config import Config
-from probe_runtime.config.config_file import load
-from probe_runtime.config.resolve import resolve
+from probe_runtime.config.source import Source
+from probe_runtime.notice import notice
 
 from .any_session import AnySession
 from .current import class_or_instance, reusable
+from .reload import Reload
+from .session import Session
 
 
 class Debugger:
@@ -51,12 +54,18 @@ class Debugger:
 
         Raises ConfigError with every problem, and UsageError when a session with other settings is open.
         """
-        config = resolve(None if config_path is None else load(config_path), **overrides)
+        source, current = Source(config_path, overrides), self._kind._current
+        followed = isinstance(current, Session) and current.follows(source)  # it may have read the file again
+        config = current.config if followed and current is not None else source.read()
         if (give_way := Debugger.gives_way) is not None:
             Debugger.gives_way = None
             give_way("the script has a PrecisionDebugger of its own, which dumps from here on")
         session = reusable(self._kind._current, config, model)
-        self._session = self._kind._current = open_session(config) if session is None else session
+        if session is None:
+            session = open_session(config)
+            if isinstance(session, Session) and (config.reload or config.dump_enable is not None):
+                session.reload = Reload(source, config)
+        self._session = self._kind._current = session
 
     @classmethod
     def current(cls) -> Self:
@@ -100,6 +109,18 @@ class Debugger:
             self._session.step()
 
     @class_or_instance
+    def label(self, text: str | None) -> WorkLabel:
+        """Give the calls of this thread, or of this task of asyncio, a label from here on, as of one of many requests.
+
+        Each record has it, and the header lists them. As a context manager it holds until the end of the block.
+
+        text: the label, None for none.
+        """
+        if (level := self._session.config.level) in ("debug", "L2"):
+            notice(f"Probe: label() has no effect at level {level}: it is for the calls of L0, L1 and mix.")
+        return WorkLabel(text)
+
+    @class_or_instance
     def forward_backward_dump_end(self) -> None:
         """Do the same as stop(), under msprobe's older name."""
         self._session.stop()
@@ -113,6 +134,15 @@ class Debugger:
         save_backward: whether its gradient is saved.
         """
         return self._session.save(variable, name, save_backward)
+
+    @partial(class_or_instance, idle=lambda name, value: None)
+    def observe(self, name: str, value: Any) -> None:
+        """Take a value of the run, for `when`: ``observe("loss", loss)``. Without a condition on it, it is not read.
+
+        name: of the value.
+        value: a number, or a tensor of one element; on a device the run waits for it.
+        """
+        self._session.observe(name, value)
 
     @class_or_instance
     def set_init_step(self, step: int) -> None:

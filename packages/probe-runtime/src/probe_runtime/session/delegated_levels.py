@@ -130,6 +130,9 @@ class SavingSession:
             raise UsageError("This debugger is closed. Make a new PrecisionDebugger to save more.")
         return self.saver.save(variable, name, save_backward)
 
+    def observe(self, name: str, value: Any) -> None:
+        """Do nothing: no steps are judged at this level."""
+
     def set_init_step(self, step: Any) -> None:
         """Number the steps from ``step``. Raises UsageError when it is not a whole number from 0 up."""
         self.saver.set_init_step(step)
@@ -202,6 +205,9 @@ class KernelSession:
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
         """Return the value: save() has no effect at this level."""
         return variable
+
+    def observe(self, name: str, value: Any) -> None:
+        """Do nothing: no steps are judged at this level."""
 
     def set_init_step(self, step: Any) -> None:
         """Number the steps from ``step``. Raises UsageError when it is not a whole number from 0 up."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from probe_format.errors import ConfigError, Problem
-from probe_format.layout import MODES, existing_dump
+from probe_format.layout import MODES, existing_dump, watch_file
+from probe_format.watch import free_place
 from probe_format.write import check_writable, in_use
 
 from probe_runtime.config.config import Config
@@ -52,6 +53,9 @@ def preflight(
 
 def _used(config: Config, rank: int | None) -> list[Problem]:
     """Return the problem of earlier data that would be overwritten, if there is any."""
+    if config.task == "watch":
+        path = watch_file(config.dump_path, rank)
+        return [earlier_dump(config.dump_path, [path])] if free_place(config.dump_path, rank) is None else []
     bases = (config.dump_path, *(config.dump_path / mode for mode in MODES))
     found = [path for base in bases for path in existing_dump(base, rank, config.step)]
     return [earlier_dump(config.dump_path, found)] if found else []

@@ -6,7 +6,7 @@ import contextlib
 import os
 import traceback
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import define, field
@@ -17,12 +17,16 @@ from probe_format.write import Claim, clear, explain, reason, remains
 
 from probe_runtime.config.config import Config
 from probe_runtime.config.number_ranges import parse_init_step, parse_rank_id, parse_token_range
+from probe_runtime.config.source import Source
 from probe_runtime.notice import log, notice
+from probe_runtime.patching.patches import Patches
 from probe_runtime.select.filters import RankFilter, StepFilter
-from probe_runtime.watch import Ring
+from probe_runtime.watch import Allowance, Budget, Ring
 
-from .framework import Framework
+from .framework import Framework, Opened
 from .last_model import LastModel
+from .reload import Reload
+from .session_triggers import SessionTriggers
 from .step import RunningStep
 from .token_gate import TokenGate
 
@@ -36,21 +40,21 @@ class Session:
     config: the configuration.
     model: the debugger's model, or None.
     framework: what the framework's package provides.
-    patches: the patched functions, for `register_custom_api`.
     step_number: the number of the current step.
     closed: whether close() was called.
     run: the step that is being dumped, or None.
     about: more keys for the header of each step.
+    reload: reads the configuration file again, where that is asked for.
     """
 
     config: Config
     model: Any
     framework: Framework
-    patches: Any
     step_number: int = 0
     closed: bool = False
     run: RunningStep | None = None
     about: dict[str, Any] = field(factory=dict)
+    reload: Reload | None = None
     _steps: StepFilter = field(init=False)
     _ranks: RankFilter = field(init=False)
     _rank_id: int | None = None
@@ -59,15 +63,24 @@ class Session:
     _skip_step: int | None = None
     _last_model: LastModel = field(factory=LastModel)
     _claim: Claim = field(init=False)
-    _is_ready: bool = False
-    _ring: Ring | None = field(init=False)
+    _ready: Any = None
+    _ended_early: RunningStep | None = None
+    _budget: Budget = field(init=False)
+    _allowance: Allowance | None = None
+    _opened: Opened = field(init=False)
+    when: SessionTriggers | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._ring = None if self.config.keep is None else Ring(self.config.keep.last)
+        self._budget = Budget(self.config.dump_path, self._processes)
+        self.when = SessionTriggers.of(self.config, self.framework)
         self._claim = Claim(self.config.dump_path)
-        self._steps = StepFilter(self.config)
-        self._ranks = RankFilter(self.config)
+        self._take(self.config, self.framework.opened(self.config))
         _live.add(self)
+
+    @property
+    def patches(self) -> Patches:
+        """Return the patched functions, for `register_custom_api`."""
+        return self._opened.patches
 
     @property
     def collecting(self) -> bool:
@@ -97,7 +110,7 @@ class Session:
         self._rank_id = parse_rank_id(rank_id, self._rank_id)
         if given is not None:
             self._last_model.note(given)
-        if not self._steps(self.step_number) or self._skip_step == self.step_number:
+        if not self._takes(self.step_number):
             return
         if not self._ranks(self._rank()):
             return
@@ -117,32 +130,47 @@ class Session:
         with self._guarded(run, "start()"):
             run.resume(model, gate)
 
-    def make_ready(self, *models: Any, ahead: int = 0) -> None:
+    def reconfigure(self, config: Config) -> None:
+        """Dump by another configuration from the next step on; `dump_path` stays. Call it between two steps.
+
+        Raises ConfigError when the framework's package cannot do it; then everything stays as it is.
+        """
+        opened = self.framework.opened(config)
+        self.unready()
+        opened.patches.register_those_of(self.patches)
+        self._take(config, opened)
+
+    def follows(self, source: Source) -> bool:
+        """Return whether it is open, and reads this file again."""
+        return not self.closed and self.reload is not None and self.reload.source.is_same(source)
+
+    def make_ready(self, *models: Any, ahead: int | None = 0) -> None:
         """Replace functions from now on where the step that comes is wanted; nothing is recorded before `start`.
 
         A start() in the middle of an expression, ``loss(model(x))`` for one, is too late for what Python has looked up.
 
         models: searched for attributes that hold one of the functions.
-        ahead: how many steps after this one may come as well.
+        ahead: how many steps after this one may come as well; None where it is not known yet which one comes.
         """
-        numbers = range(self.step_number, self.step_number + ahead + 1)
+        numbers = range(self.step_number, self.step_number + (ahead or 0) + 1)
         wanted = (
-            self.config.level != "L0"
+            self._level(numbers[0]) != "L0"
             and not self.closed
-            and any(self._steps(n) and self._skip_step != n for n in numbers)
+            and (ahead is None or any(map(self._takes, numbers)))
             and self._ranks(self._rank())
         )
-        if wanted and not self._is_ready:
-            self.patches.apply(*models)
-        elif self._is_ready and not wanted:
-            self.patches.undo()
-        self._is_ready = wanted
+        patches = self.patches if self.when is None else self.when.patches_at(numbers[0], self.patches)
+        if self._ready is not None and not (wanted and patches is self._ready):
+            self.unready()
+        if wanted and self._ready is None:
+            patches.apply(*models)
+            self._ready = patches
 
     def unready(self) -> None:
         """Undo `make_ready`."""
-        if self._is_ready:
-            self._is_ready = False
-            self.patches.undo()
+        if self._ready is not None:
+            ready, self._ready = self._ready, None
+            ready.undo()
 
     def stop(self) -> None:
         """Stop collecting and write the files. Gradients that arrive before step() are still recorded.
@@ -162,6 +190,7 @@ class Session:
     def step(self) -> None:
         """End the step: write its last files, and begin the next step. Raises as `stop` does."""
         run, self.run = self.run, None
+        report = None
         if run is not None:
             if run.running and not self.framework.unstopped():
                 self._warn_once("step() was called before stop(); collecting was stopped first.")
@@ -172,19 +201,26 @@ class Session:
                         f"step {self.step_number} is dumped: {report['records']} records in {run.directory}"
                     )
                     log(self.framework.package, said)
-            self._ended(run)
+        self._over(run, report)
         self._claim.rest()
         self.step_number += 1
         self._skip_step = None
+        if run is not None and self._steps.over(self.step_number):
+            log(self.framework.package, f"every step asked for is dumped, below {self.config.dump_path}")
+        if self.reload is not None:
+            self.reload.look(self)
         if run is not None:
-            if self._steps.over(self.step_number):
-                log(self.framework.package, f"every step asked for is dumped, below {self.config.dump_path}")
             run.hand_on()
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
         """Return the value; warn once that only level "debug" saves single values."""
         self._warn_once(f"save() saves at level debug; at level {self.config.level} it has no effect.")
         return variable
+
+    def observe(self, name: str, value: Any) -> None:
+        """Take a value of the run, for the conditions under `when`."""
+        if self.when is not None:
+            self.when.triggers.observe(name, value)
 
     def set_init_step(self, step: Any) -> None:
         """Number the steps from ``step``, as when a run resumes from a checkpoint.
@@ -227,9 +263,12 @@ class Session:
         self.unready()
         run, self.run = self.run, None
         if run is not None:
+            report = None
             with self._guarded(run, "close()"):
-                run.end()
-            self._ended(run)
+                report = run.end()
+            self._over(run, report)
+        if self.when is not None:
+            self.when.close()
         self._claim.release()
         _live.discard(self)
 
@@ -249,14 +288,36 @@ class Session:
                 f"Probe: the dump of step {self.step_number} ended in {where}: "
                 f"{reason(e, self.config.dump_path, _brief_trace(e))} The run goes on; {remains(run.directory)}."
             )
-            self._ended(run)
+            self._ended_early = run
 
     # -- inside ---------------------------------------------------------------------------------------
 
+    def _take(self, config: Config, opened: Opened) -> None:
+        self.config, self._opened = config, opened
+        self._steps, self._ranks = StepFilter(config), RankFilter(config)
+        budget = self._budget
+        budget.max_bytes, budget.min_free_bytes = config.max_bytes, config.min_free_bytes
+        budget.wants_files = config.task == "tensor" or bool(config.tensor_list)
+        if config.keep is None:
+            budget.ring = None
+        elif budget.ring is None:
+            budget.ring = Ring(config.keep.last)
+        else:
+            budget.ring.last = config.keep.last
+        if self.when is not None:
+            self.when.take(config, budget.ring)
+
     def _begin(self, model: Any) -> RunningStep | None:
-        rank = self._rank()
-        base, open_step = self.framework.target_for(self.config.dump_path, model)
+        rank, about, opened = self._rank(), self.about, self._opened
+        if self.when is not None and self.when.raises(self.step_number):
+            opened, cause = self.when.opens(self.step_number, self.patches)
+            about = {**about, **cause}
+        base, open_step = opened.target_for(self.config.dump_path, model)
         try:
+            allowance = self._budget.begin() if self._is_counted else None
+            if self._is_counted and allowance is None:
+                self._skip_step = self.step_number
+                return None
             directory = self._claim.take(base, self.step_number, rank)
             if directory.name.startswith("proc"):
                 self._warn_once(
@@ -266,7 +327,13 @@ class Session:
             if self.config.overwrite:
                 clear(directory)
             if self.config.overwrite or not holds_data(directory):
-                return open_step(directory, {"rank": rank, "step": self.step_number, **self.about})
+                run = open_step(directory, {"rank": rank, "step": self.step_number, **about})
+                if allowance is not None:
+                    self._allowance = allowance
+                    run.limit(allowance)
+                if self.when is not None:
+                    run.watch_for(self.when.triggers.moments)
+                return run
             notice(
                 f"Probe: {directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
                 "dump_path, or set overwrite=True."
@@ -277,9 +344,17 @@ class Session:
         self._claim.rest()
         return None
 
-    def _ended(self, run: RunningStep) -> None:
-        if self._ring is not None:
-            self._ring.ended(run.directories)
+    def _over(self, run: RunningStep | None, report: Mapping[str, Any] | None) -> None:
+        """Say which steps stay, now that one is over."""
+        run, self._ended_early = run or self._ended_early, None
+        allowance, self._allowance = self._allowance, None
+        if allowance is not None and run is not None:
+            self._budget.ended(allowance, run.directories)
+        if self.when is not None:
+            self.when.triggers.ended(self.step_number, self._rank(), {} if run is None else run.looks, report)
+        elif self._budget.ring is not None and run is not None:
+            self._budget.ring.ended(run.directories, self.step_number)
+        self._budget.settle()
 
     def _check_model(self, model: Any, tokens: Any) -> None:
         if (
@@ -297,8 +372,28 @@ class Session:
     def _has_model(self) -> bool:
         return self.run is not None and bool(self.run.table.entries)
 
+    def _level(self, number: int) -> str:
+        raised = self.when is not None and self.when.raises(number)
+        return self.when.triggers.config.level if self.when is not None and raised else self.config.level
+
+    def _takes(self, number: int) -> bool:
+        """Return whether a step is to be dumped, as far as its number says."""
+        wanted = self._steps(number) or (self.when is not None and self.when.raises(number))
+        return wanted and self.config.dump_enable is not False and self._skip_step != number
+
     def _wanted(self) -> bool:
-        return self._steps(self.step_number) and self._ranks(self._rank()) and self._skip_step is None
+        return self._takes(self.step_number) and self._ranks(self._rank()) and self._skip_step is None
+
+    @property
+    def _is_counted(self) -> bool:
+        """Return whether bytes are counted: there is a limit, or may be one later."""
+        limits = self.config.max_bytes, self.config.min_free_bytes
+        return self.reload is not None or limits != (None, None)
+
+    def _processes(self) -> int:
+        """Return how many processes of the run dump."""
+        size = self.framework.world_size() or 1
+        return sum(rank in self.config.rank for rank in range(size)) if self.config.rank else size
 
     def _rank(self) -> int | None:
         return self.framework.rank() if self._rank_id is None else self._rank_id

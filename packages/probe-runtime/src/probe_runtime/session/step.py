@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from attrs import define, field
-from probe_format.write import RankWriter
+from probe_format.write import Look, RankWriter
 
 from probe_runtime.collect.collector import Collector
 from probe_runtime.collect.module_table import Table, TrackedModule
@@ -19,6 +19,7 @@ from probe_runtime.describe.leaf import Leaf
 from probe_runtime.describe.run_error import RunError
 from probe_runtime.notice import notice
 from probe_runtime.patching.places import put_back
+from probe_runtime.watch import Allowance
 
 from .token_gate import TokenGate
 
@@ -72,6 +73,16 @@ class RunningStep(Protocol):
     def running(self) -> bool:
         """Return whether it is between start() and stop()."""
 
+    @property
+    def looks(self) -> Mapping[Path, Look]:
+        """Return what was seen, since `watch_for`, of the records in each of these folders."""
+
+    def watch_for(self, moments: frozenset[str]) -> None:
+        """Look at the records when they are written. moments: the gradients of parameters that are looked at."""
+
+    def limit(self, allowance: Allowance) -> None:
+        """Write no more than this, and say in the dump what that leaves out."""
+
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         """Collect from now on.
 
@@ -115,6 +126,7 @@ class DumpingStep:
     matched_elsewhere: takes (filter, entry) and returns whether another part of the step reports this entry, so that
         it need not match anything here.
     gate: which calls of the model are collected; None for all.
+    allowance: what it may write, where that is limited.
     """
 
     config: Config
@@ -129,6 +141,7 @@ class DumpingStep:
     remove_hooks: Callable[[], None] = _nothing
     matched_elsewhere: Callable[[str, str], bool] = _nowhere
     gate: TokenGate | None = None
+    allowance: Allowance | None = None
     _installed: contextlib.ExitStack | None = None
     _models: dict[int, Any] = field(factory=dict)
 
@@ -138,9 +151,36 @@ class DumpingStep:
         return (self.directory,) if self.writer.begun else ()
 
     @property
+    def looks(self) -> Mapping[Path, Look]:
+        """Return what was seen, since `watch`, of the records that it has written."""
+        return {each: self.writer.look or Look() for each in self.directories}
+
+    def watch_for(self, moments: frozenset[str]) -> None:
+        """Look at the records when they are written. moments: the gradients of parameters that are looked at."""
+        self.writer.look = Look(moments)
+
+    @property
     def running(self) -> bool:
         """Return whether it is between start() and stop()."""
         return self._installed is not None
+
+    def limit(self, allowance: Allowance) -> None:
+        """Write no more than this, and say in the dump what that leaves out. Call it before it begins."""
+        self.allowance = allowance
+        self.leaf.limit(allowance.within)
+        self.writer.limit(allowance.add_journal(lambda: self.writer.journal_bytes))
+        if allowance.over and not allowance.is_told:
+            allowance.is_told = True
+            self.collector.stream.break_off(allowance.over)
+        elif allowance.over:
+            self.collector.stream.end()
+        if allowance.is_small:
+            self._end_files()
+        allowance.no_more_files.append(self._end_files)
+
+    def _end_files(self) -> None:
+        plan = self.collector.plan
+        plan.files = plan.tensor_list = False
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         """Collect from now on. Raises UsageError when the model is wrong, before anything is installed."""
@@ -196,6 +236,10 @@ class DumpingStep:
         if self._installed is not None:
             installed, self._installed = self._installed, None
             installed.close()
+            if self.gate is not None and (short := self.gate.shortfall):
+                self.collector.coverage.unseen(*short)
+                if self.gate.number < self.gate.first:
+                    notice(f"Probe: {short[1]}, so nothing is recorded of them.")
             while put_back:
                 self.collector.coverage.unseen(f"later calls of {put_back.pop()}", _PUT_BACK)
 
@@ -224,6 +268,8 @@ class DumpingStep:
         """Raise the error of the run that was met and not raised yet, if there is one."""
         try:
             self.leaf.hand_on()
+            if self.collector.recorder.alarm is not None:
+                self.collector.recorder.alarm.hand_on()
         except RunError as e:
             raise e.error from e
 
@@ -248,6 +294,9 @@ class DumpingStep:
             return None
         if final:
             self._warn(report)
+        alarm = collector.recorder.alarm
+        if alarm is not None and report.get("first_non_finite"):
+            alarm.written(self.directory)
         return report
 
     def _written(self, *, final: bool) -> dict[str, Any]:
@@ -256,6 +305,8 @@ class DumpingStep:
         Raises OSError when they cannot be written.
         """
         collector = self.collector
+        for what, why in () if self.allowance is None else self.allowance.notes.items():
+            collector.coverage.unseen(what, why)
         try:
             return self.writer.finish(final=final, last=lambda: collector.tally(self.table))
         except OSError:

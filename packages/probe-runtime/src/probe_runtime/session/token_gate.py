@@ -24,6 +24,17 @@ class TokenGate:
         return self.first <= self.number <= self.last
 
     @property
+    def shortfall(self) -> tuple[str, str] | None:
+        """Return what was asked for and did not come, and why; None where all came."""
+        if self.over:
+            return None
+        begins = max(self.first, self.number + 1)
+        return f"calls {begins} to {self.last} of the model", (
+            f"token_range asks for calls {self.first} to {self.last} of the model, which was called "
+            f"{self.number + 1} times"
+        )
+
+    @property
     def over(self) -> bool:
         """Return whether no later call is collected."""
         return self.number >= self.last

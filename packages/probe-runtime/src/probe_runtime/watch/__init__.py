@@ -1,7 +1,12 @@
-"""Watch a run while it goes on: which of its steps stay."""
+"""Watch a run: how much it writes, which steps stay, which of them are bad, and the few numbers of every step."""
 
 from __future__ import annotations
 
+from .budget import Allowance, Budget
 from .ring import Ring
+from .row import Columns, Norms, WatchedRow
+from .step_seen import StepSeen
+from .trigger import Trigger
+from .triggers import Triggers
 
-__all__ = ["Ring"]
+__all__ = ["Allowance", "Budget", "Columns", "Norms", "Ring", "StepSeen", "Trigger", "Triggers", "WatchedRow"]

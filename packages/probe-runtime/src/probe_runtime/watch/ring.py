@@ -26,28 +26,57 @@ class _Written:
 
 
 class Ring:
-    """The steps of one process that stay. It knows those that it was told of, and removes no others; never raises."""
+    """The steps of one process that stay. It knows those that it was told of, and removes no others; never raises.
+
+    last: how many steps stay.
+    """
 
     def __init__(self, last: int) -> None:
-        """Keep nothing yet. last: how many steps stay."""
-        self._last = last
-        self._steps: deque[list[_Written]] = deque()
+        """Keep nothing yet."""
+        self.last = last
+        self._steps: deque[tuple[int, list[_Written]]] = deque()
         self._pid = os.getpid()
         self._is_hindered = False
 
-    def ended(self, directories: Iterable[Path]) -> None:
+    def ended(self, directories: Iterable[Path], number: int = 0) -> None:
         """Take a step that has ended, and remove the one that is too many by now.
 
         directories: the rank folders of the step, which this process has made; without one it does not count.
+        number: of the step.
         """
         if os.getpid() != self._pid:  # a fork()ed child has a copy of the ring, but none of the steps
             return
         step = [found for each in directories if (found := _found(each)) is not None]
-        if step and step not in self._steps:
-            self._steps.append(step)
-        while len(self._steps) > self._last:
-            for each in self._steps.popleft():
-                self._remove(each)
+        if step and step not in [held for _, held in self._steps]:
+            self._steps.append((number, step))
+        while len(self._steps) > self.last:
+            self._remove_first()
+
+    def shrink(self) -> Path | None:
+        """Remove the first step before its time, and return its folder; None where there is none."""
+        return self._remove_first() if self._steps and os.getpid() == self._pid else None
+
+    def _remove_first(self) -> Path:
+        _, step = self._steps.popleft()
+        for each in step:
+            self._remove(each)
+        return step[0].directory
+
+    @property
+    def folders(self) -> set[Path]:
+        """Return the folders of the steps that stay for now."""
+        return {each.directory for _, step in self._steps for each in step}
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Return the numbers of the steps that stay for now."""
+        return tuple(number for number, _ in self._steps)
+
+    def let_stay(self, last: int) -> tuple[int, ...]:
+        """Remove no step up to this number, whatever comes; return which of them it held."""
+        staying = tuple(number for number in self.held if number <= last)
+        self._steps = deque(each for each in self._steps if each[0] > last)
+        return staying
 
     def _remove(self, written: _Written) -> None:
         try:

@@ -22,11 +22,21 @@ class ProbeCallback(Callback):  # type: ignore[misc]
     """Call start, stop and step of a debugger around the batches of each update, whatever they are accumulated from.
 
     In manual optimization a step is a batch in which an optimizer has stepped. Validation is in no step.
+    Where the trainer goes on from a checkpoint, steps have the numbers of its `global_step`, in manual optimization of
+    its batches.
     """
 
     def __init__(self, debugger: PrecisionDebugger) -> None:
         self._debugger = debugger
         self._updates: int | None = None  # before the step that is open; None where none is
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """End what an earlier training has left open, and count from where the trainer does."""
+        if self._updates is not None:
+            self._end()
+        seen = trainer.fit_loop.epoch_loop.batch_progress.total.completed
+        if first := trainer.global_step if pl_module.automatic_optimization else seen:
+            self._debugger.set_init_step(first)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, *args: Any) -> None:
         """Start collecting, unless an earlier batch of the same update has."""
@@ -37,6 +47,9 @@ class ProbeCallback(Callback):  # type: ignore[misc]
     def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
         """Stop collecting and end the step, if there was an update."""
         if trainer.global_step != self._updates:
-            self._updates = None
-            self._debugger.stop()
-            self._debugger.step()
+            self._end()
+
+    def _end(self) -> None:
+        self._updates = None
+        self._debugger.stop()
+        self._debugger.step()

@@ -23,13 +23,18 @@ class ProbeCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, debugger: PrecisionDebugger) -> None:
         self._debugger = debugger
+        self._is_open = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Count from where the trainer does."""
+        """End what an earlier training has left open, and count from where the trainer does."""
+        if self._is_open:
+            self._debugger.stop()
+            self._end()
         self._debugger.set_init_step(state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Start collecting."""
+        self._is_open = True
         self._debugger.start(kwargs["model"])
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -38,4 +43,8 @@ class ProbeCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the step."""
+        self._end()
+
+    def _end(self) -> None:
+        self._is_open = False
         self._debugger.step()

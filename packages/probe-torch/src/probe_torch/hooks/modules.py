@@ -67,7 +67,7 @@ class ModuleTable:
         self.roots[id(model)] = model
         for name, module in named_submodules(model):
             compiled_one = "_orig_mod" in name
-            path = _path(name) if compiled_one else name
+            path = plain_path(name) if compiled_one else name
             if not path:
                 own = [n for n, _ in module.named_parameters(recurse=False)]
                 if own:
@@ -138,10 +138,10 @@ def compiled_parts(model: nn.Module) -> Iterator[str]:
     made = set(map(id, compiled(submodules(model))))
     for name, module in model.named_modules() if made else ():
         if id(module) in made and not name.endswith("_orig_mod"):
-            yield _path(name) or "the whole model"
+            yield plain_path(name) or "the whole model"
 
 
-def _path(name: str) -> str:
+def plain_path(name: str) -> str:
     """Return the qualified name without the wrapper level that torch.compile puts in."""
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
 

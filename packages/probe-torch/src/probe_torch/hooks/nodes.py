@@ -14,6 +14,7 @@ import torch
 from attrs import define, field
 from probe_format.values import ValuePath
 from probe_runtime.collect import GradientTap, Moment, guard
+from probe_runtime.describe import RunError
 
 from probe_torch.aside import apart
 
@@ -132,6 +133,8 @@ class _NodeHook:
                 for c in self.calls:
                     given = grad_inputs if c.casts is None else _cast(grad_inputs, c.casts)
                     c.tap.fire(given, grad_outputs, c.made, c.through, c.consumed, c.written, moment)
+        except RunError as e:
+            raise e.error from e
         except Exception as e:
             guard.report_fault("a gradient", "its arrival at a node", e)
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from attrs import define, field
 from probe_runtime.collect import Collector, TrackedParameter, faults_reported, guarded
-from torch.optim import optimizer as torchs
 
 from probe_torch.aside import apart, aside
 
 from .modules import ModuleTable
+from .updates import before_updates
 
 _CONSUMED = "it came, and a hook of the run took it from .grad before Probe was called"
 
@@ -117,13 +117,10 @@ class ParameterGradients:
         """Record what optimizers' steps get while this is open, or (not ``each``) what of it no hook has brought."""
         each = each and self._wanted
         on_step = guarded("an optimizer", "its gradients", self._on_step if each else self.late)
-        hook = torchs.register_optimizer_step_pre_hook(on_step)
-        try:
+        with before_updates(on_step):
             yield
-        finally:
-            hook.remove()
 
-    def _on_step(self, optimizer: Any, *_: Any) -> None:
+    def _on_step(self, optimizer: Any) -> None:
         self.late()
         entries = {id(entry.parameter): entry for entry in self.table.parameters()}
         with aside():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from probe_runtime.patching import Function, place, replaced
 from torch.optim import Optimizer
 from torch.optim import optimizer as torchs
 
+from probe_torch.compiling import left_out
 from probe_torch.hooks.modules import outermost_calls
 from probe_torch.patching.regions import watched_regions
 
@@ -24,21 +25,20 @@ _watching: list[tuple[AutoSteps, TorchScene]] = []
 @contextmanager
 def watched(steps: AutoSteps, scene: TorchScene) -> Iterator[None]:
     """Tell ``steps`` of every outermost forward and every update, and ``scene`` of new optimizers, while open."""
-    places = [place(Optimizer, "__init__", _making), place(torch.amp.GradScaler, "step", _scaling)]
+    places = [place(Optimizer, "__init__", _making), place(Optimizer, "add_param_group", _adding)]
+    places.append(place(torch.amp.GradScaler, "step", _scaling))
     hidden = _Hidden(steps)
     _watching.append((steps, scene))
     with ExitStack() as stack:
         stack.callback(_watching.remove, (steps, scene))
         stack.enter_context(replaced(places))
-        stack.enter_context(outermost_calls(_uncompiled(steps.called)))
+        stack.enter_context(outermost_calls(left_out(steps.called)))
         stack.enter_context(
-            watched_regions(
-                ("Optimizer.step#",), _uncompiled(hidden.region_begins), _uncompiled(steps.update_ends)
-            )
+            watched_regions(("Optimizer.step#",), left_out(hidden.region_begins), left_out(steps.update_ends))
         )
         for hook in (
-            torchs.register_optimizer_step_pre_hook(_uncompiled(hidden.before)),
-            torchs.register_optimizer_step_post_hook(_uncompiled(hidden.after)),
+            torchs.register_optimizer_step_pre_hook(left_out(hidden.before)),
+            torchs.register_optimizer_step_post_hook(left_out(hidden.after)),
         ):
             stack.callback(hook.remove)
         yield
@@ -68,31 +68,6 @@ class _Hidden:
             self._steps.update_ends()
 
 
-_frames: Any = torch._C._dynamo.eval_frame  # which is there before anything of Dynamo is imported
-
-
-def _uncompiled(event: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that torch.compile leaves out of what it compiles, with all that it calls.
-
-    (`torch.compiler.disable` does it, and imports all of Dynamo.)
-    """
-
-    def call(*args: Any) -> Any:
-        before = _frames.set_eval_frame(None)
-        try:
-            return event(*args)
-        finally:
-            _frames.set_eval_frame(before)
-
-    call._torchdynamo_disable = True  # type: ignore[attr-defined]
-    if hasattr(_frames, "skip_code"):  # to torch 2.6
-        _frames.skip_code(call.__code__)
-    else:
-        skip, default = _frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT
-        _frames.set_code_exec_strategy(call.__code__, _frames._FrameExecStrategy(skip, default))
-    return call
-
-
 def _making(original: Function) -> Function:
     @functools.wraps(original)
     def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
@@ -102,6 +77,18 @@ def _making(original: Function) -> Function:
             steps.optimizer_made()
 
     return init
+
+
+def _adding(original: Function) -> Function:
+    @functools.wraps(original)
+    def add(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        original(optimizer, *args, **kwargs)
+        for steps, scene in tuple(_watching):
+            if scene.has(optimizer):  # else it is being made
+                scene.add(optimizer)
+                steps.optimizer_made()
+
+    return add
 
 
 def _scaling(original: Function) -> Function:

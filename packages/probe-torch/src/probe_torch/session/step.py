@@ -25,6 +25,7 @@ from probe_torch.hooks.collector import collector_for
 from probe_torch.hooks.modules import ModuleTable, patched_call
 from probe_torch.hooks.parameter_gradients import ParameterGradients
 from probe_torch.hooks.recompute import watched_checkpoints
+from probe_torch.hooks.scalers import watched_scaling
 from probe_torch.hooks.swaps import watched_swaps
 from probe_torch.patching.fakes import quiet_fakes
 from probe_torch.patching.operators import operators
@@ -98,6 +99,8 @@ class StepOpener:
                     stack.enter_context(arrivals.in_steps(config.optimizer_grad))
                 if table.entries:
                     stack.enter_context(patched_call(table, arrivals.on_call(step.tap)))
+                if collector.recorder.alarm is not None:
+                    stack.enter_context(watched_scaling(collector.recorder.alarm.scaling))
                 stack.enter_context(watched_swaps(guarded("a swap", "its tensors", let_go)))
                 stack.enter_context(watched_checkpoints(collector.segments))
                 stack.enter_context(self._functions(step, leaf, models))

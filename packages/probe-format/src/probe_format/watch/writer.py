@@ -1,0 +1,111 @@
+"""Write a watch file: one frame for each step, each with one write (spec/watch.md)."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probe_format import jsonio, layout
+from probe_format.journal.events import Event, fault
+from probe_format.journal.frames import JournalWriter
+from probe_format.safe_files import Folder
+
+from .column import MAGIC, VERSION, Column
+
+_SMALLEST, _LARGEST = 1.1754943508222875e-38, 3.4028234663852886e38  # of the normal float32
+
+
+def free_place(dump_path: Path, rank: int | None) -> Path | None:
+    """Return the file that this process may write: ``proc<pid>`` where a living one has that of the rank.
+
+    None where the file of an earlier run is there.
+    """
+    path = layout.watch_file(dump_path, rank)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return path
+    try:
+        return None if _locked(fd) else path.with_name(f"proc{os.getpid()}{path.suffix}")
+    finally:
+        os.close(fd)
+
+
+def _locked(fd: int) -> bool:
+    """Lock a file; return whether nobody else has."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a file system without locks
+    return True
+
+
+class WatchWriter:
+    """Write the file of one process, which is held until `close`; a fork()ed child writes nothing."""
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        """Make the file with its header. Raises OSError when it cannot, FileExistsError when one is there."""
+        self.path = path
+        folder = Folder(path.parent, path.parent.parent).make()
+        os.close(folder.new_file(path.name))
+        self._journal = JournalWriter(path, lambda *_: None, folder=folder, magic=MAGIC)
+        _locked(self._journal.descriptor)
+        about = {"watch_version": VERSION, **header, "started": time.time()}
+        self._journal.append(({"k": "head", "header": about}, ()))
+        self._named = 0
+
+    def columns(self, columns: Sequence[Column]) -> None:
+        """Name all columns; those named before are the first of them. Raises OSError as every other call."""
+        fresh = columns[self._named :]
+        if fresh:
+            listed = jsonio.dumps([[c.kind, c.layer, c.what, c.elements] for c in fresh])
+            self._append(({"k": "columns", "from": self._named}, (listed,)))
+            self._named = len(columns)
+
+    def row(self, step: int, norms: np.ndarray, bad: Mapping[int, tuple[int, int]], skipped: int = 0) -> None:
+        """Write the numbers of a step.
+
+        norms: float64, one for each column; `ABSENT` where there is none.
+        bad: column -> how many elements are NaN, and how many infinite.
+        skipped: how many updates a loss scaler skipped.
+        """
+        head: dict[str, Any] = {"k": "row", "step": step, "t": time.time()}
+        with np.errstate(over="ignore", under="ignore"):
+            narrow = norms.astype("<f4")
+        if bad:
+            head["bad"] = {str(column): counts for column, counts in bad.items()}
+        outside = (norms > _LARGEST) | ((norms > 0.0) & (norms < _SMALLEST))
+        if outside.any():
+            found = ((int(i), float(norms[i])) for i in np.flatnonzero(outside))
+            wide = {str(i): norm for i, norm in found if math.isfinite(norm)}
+            head |= {"wide": wide} if wide else {}
+        if skipped:
+            head["skipped"] = skipped
+        self._append((head, (narrow.tobytes(),)))
+
+    def unseen(self, what: str, why: str) -> None:
+        self._append(({"k": "unseen", "what": what, "why": why}, ()))
+
+    def fault(self, where: str, message: str) -> None:
+        self._append(fault(where, message))
+
+    def close(self) -> None:
+        """Write that nothing follows, and close the file; more calls do nothing."""
+        journal, self._journal.refused = self._journal, lambda error: None
+        self._append(({"k": "end", "t": time.time()}, ()))
+        journal.ended = True
+        if not journal.forked:
+            journal.close()
+
+    def _append(self, event: Event) -> None:
+        if not self._journal.forked:
+            self._journal.append(event)

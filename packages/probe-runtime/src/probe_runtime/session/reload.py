@@ -1,0 +1,73 @@
+"""Take a configuration file's new content between two steps of a running job (`reload`)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from attrs import fields
+from probe_format.errors import ProbeError
+from probe_format.excerpts import brief, error_text
+
+from probe_runtime.config.config import Config
+from probe_runtime.config.source import Source
+from probe_runtime.notice import notice
+
+
+class Reconfigured(Protocol):
+    """What takes the new settings: a session."""
+
+    step_number: int
+
+    def reconfigure(self, config: Config) -> None:
+        """Dump by another configuration from the next step on."""
+
+
+class Reload:
+    """Follow the file of a session's configuration.
+
+    source: the file, and the arguments that win over it.
+    """
+
+    def __init__(self, source: Source, config: Config) -> None:
+        """Follow it from now on. config: what it had when it was read first."""
+        self.source = source
+        self._config = config
+        self._complaint = ""
+        if source.path is None:
+            notice("Probe: reload and dump_enable are for a configuration file; there is none to read again.")
+        elif source.arguments.get("dump_enable") is False:
+            notice("Probe: dump_enable=False is an argument, and wins over the file: nothing will be dumped.")
+
+    def look(self, session: Reconfigured) -> None:
+        """Have the session take what the file has by now, if it has changed. Never raises."""
+        if not self.source.changed():
+            return
+        try:
+            config = self.source.read_again(self._config)
+            changes = _changes(self._config, config)
+            if changes:
+                session.reconfigure(config)
+        except Exception as error:
+            complaint = str(error) if isinstance(error, ProbeError) else error_text(error)
+            if complaint != self._complaint:
+                notice(
+                    f"Probe: the settings stay as they are, as the configuration cannot be taken: {complaint}"
+                )
+            self._complaint = complaint
+            return
+        said = [text for text in config.warnings if text not in self._config.warnings]
+        self._config, self._complaint = config, ""
+        if changes:
+            at = f"from step {session.step_number} on"
+            notice("\n".join([f"Probe: {self.source.path} was read again; {at}: {changes}.", *said]))
+
+
+def _changes(before: Config, after: Config) -> str:
+    """Return the keys that differ in words; of a long value (a list, ranges) there is only the key."""
+    told = []
+    for name in (each.name for each in fields(Config) if each.eq):
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            is_short = isinstance(old, str | int) and isinstance(new, str | int)
+            told.append(f"{name} {brief(new)} (was {brief(old)})" if is_short else name)
+    return ", ".join(told)

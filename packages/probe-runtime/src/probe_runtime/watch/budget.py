@@ -1,0 +1,242 @@
+"""Keep what a process writes within `max_bytes` and `min_free_bytes` (spec/config.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from attrs import define, field
+from probe_format.safe_files import Folder
+from probe_format.tensors import byte_count
+from probe_format.write import NoRoom
+
+from probe_runtime.notice import notice
+
+from .ring import Ring
+
+Buffer = bytes | memoryview
+WriteFile = Callable[[str, Sequence[Buffer], Folder], int]
+
+_BLOCK = 4096
+#: What a step's folder and its smallest files take.
+_CLOSING = 8 * _BLOCK
+#: At its end a step has its journal, and the documents of stop() and step(), which are about as large.
+_COPIES = 3
+#: So many times what it has is left for the numbers of the first step, of which nobody knows how long it is.
+_AHEAD = 4
+#: The part of a limit that tensor files leave to the numbers of later steps.
+_NEAR = 8
+_MOST = 1 << 20
+_NUMBERS_ALONE = "records have their numbers alone, as with task statistics"
+
+
+@define
+class Budget:
+    """The bytes that a process may have below a dump path. What ends a step early, or keeps it small, is said once.
+
+    dump_path: a folder on the file system that is written to.
+    processes: returns how many processes write there.
+    max_bytes: how many bytes they may write together; None for any number.
+    min_free_bytes: how many bytes of the file system stay free; None for none.
+    wants_files: whether steps have tensor files at all.
+    ring: the steps that stay; None where all do.
+    written: by the steps that have ended and are there.
+    """
+
+    dump_path: Path
+    processes: Callable[[], int]
+    max_bytes: int | None = None
+    min_free_bytes: int | None = None
+    wants_files: bool = True
+    ring: Ring | None = None
+    written: int = 0
+    _share: int = 0
+    _numbers: int = 0
+    _files: int = 0
+    _is_over: bool = False
+    _sizes: dict[tuple[Path, ...], int] = field(factory=dict)
+    _told: set[str] = field(factory=set)
+
+    def begin(self) -> Allowance | None:
+        """Return what the step that begins may write; None where nothing, and an earlier step has said why."""
+        step = Allowance(self)
+        self._share = 0 if self.max_bytes is None else self.max_bytes // max(1, self.processes())
+        need = _COPIES * self._numbers + _CLOSING
+        left, why = self.make_room(need, step)
+        if left < need:
+            step.over = f"{why}, so nothing is recorded until there is room"
+            if self._is_over:
+                return None
+            self._is_over = True
+            return step
+        self._is_over = False
+        left, why = self.left(0, near=True)
+        if self.wants_files and left < self._files + need:
+            step.end_files(why, "all")
+        return step
+
+    def make_room(self, need: int, step: Allowance) -> tuple[int, str]:
+        """Have the ring remove steps until there is room for so many bytes; none where all of them are too little.
+
+        step: the one that is open, or begins. Returns as `left`.
+        """
+        left, why = found = self.left(step.taken)
+        folders = set() if self.ring is None else self.ring.folders
+        if left + sum(size for each, size in self._sizes.items() if folders.intersection(each)) < need:
+            return found
+        while left < need and self.ring is not None and (removed := self.ring.shrink()) is not None:
+            step.notes[removed.parent.name] = f"removed before its time: {why}"
+            self._say("ring", f"{why}. Until there is room, fewer steps stay than keep asks for.")
+            self.settle()
+            left, why = found = self.left(step.taken)
+        return found
+
+    def left(self, taken: int, *, near: bool = False) -> tuple[int, str]:
+        """Return how many bytes can still be written, and the key that sets the limit, in words.
+
+        taken: by the step that is open.
+        near: whether the last part of each limit is left alone.
+        """
+        found = [(1 << 62, "")]
+        if self.max_bytes is not None:
+            share, so_far = self._share, self.written + taken
+            of_all = "" if share == self.max_bytes else f", this process's part of {self.max_bytes:,}"
+            words = f"max_bytes: {so_far:,} of {share:,} bytes are written{of_all}"
+            found.append((share - so_far - near * share // _NEAR, words))
+        if self.min_free_bytes is not None:
+            free, wanted = _free(self.dump_path), self.min_free_bytes
+            words = f"min_free_bytes: {free:,} bytes are free, and {wanted:,} are to stay free"
+            found.append((free - wanted - near * wanted // _NEAR, words))
+        return min(found)
+
+    def ended(self, step: Allowance, directories: tuple[Path, ...]) -> None:
+        """Take a step that has ended, before the ring does. directories: its rank folders."""
+        size = step.files + sum(map(_size_without_tensors, directories))
+        self.written += size
+        self._numbers = max(self._numbers, step.numbers)
+        if not step.is_small:
+            self._files = step.files + step.refused
+        if self.ring is not None and directories:
+            self._sizes[directories] = size
+
+    def settle(self) -> None:
+        """Take note of the steps that a ring has removed."""
+        for directories in [each for each in self._sizes if not any(map(os.path.lexists, each))]:
+            self.written -= self._sizes.pop(directories)
+
+    def needs(self, numbers: int) -> int:
+        """Return how many bytes a step may still need for its numbers. numbers: bytes of its journal."""
+        whole = max(numbers, self._numbers or _AHEAD * numbers)
+        return _COPIES * whole - numbers + _CLOSING
+
+    def end_in_step(self) -> None:
+        """Take that a step has ended early."""
+        self._is_over = True
+
+    def end_files(self, why: str) -> None:
+        """Say once that tensors have no files for now."""
+        self._say("files", f"{why}. Until there is room, {_NUMBERS_ALONE}.")
+
+    def _say(self, what: str, text: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            notice(f"Probe: {text}")
+
+
+@define
+class Allowance:
+    """What one step may write. Safe to use from many threads.
+
+    budget: what it is a part of.
+    files: the bytes of its tensor files so far.
+    refused: the bytes of the first file that was refused.
+    is_small: whether it was to have no files from its beginning.
+    over: why nothing of it is recorded; empty where it is.
+    is_told: whether one of its parts has said that.
+    notes: what is not in the step's dump, and why.
+    no_more_files: called when there is no room for files any more.
+    """
+
+    budget: Budget
+    files: int = 0
+    refused: int = 0
+    is_small: bool = False
+    over: str = ""
+    is_told: bool = False
+    notes: dict[str, str] = field(factory=dict)
+    no_more_files: list[Callable[[], None]] = field(factory=list)
+    _journals: list[Callable[[], int]] = field(factory=list)
+    _lock: threading.RLock = field(factory=threading.RLock)
+
+    @property
+    def numbers(self) -> int:
+        """Return the bytes of its journals so far."""
+        return sum(size() for size in self._journals)
+
+    @property
+    def taken(self) -> int:
+        """Return the bytes of the step so far."""
+        return self.files + self.numbers
+
+    def add_journal(self, size: Callable[[], int]) -> Callable[[int], int]:
+        """Take a journal of the step; return what is asked when it grows: takes its size, returns when to ask again."""
+        self._journals.append(size)
+        return self._grown
+
+    def _grown(self, size: int) -> int:
+        with self._lock:
+            owed = (_COPIES - 1) * self.numbers + _CLOSING
+            left, why = self.budget.make_room(owed, self)
+            if left < owed:
+                self.budget.end_in_step()
+                raise NoRoom(f"{why}, so nothing more is recorded until there is room")
+            return size + min(_MOST, max(_BLOCK, (left - owed) // (2 * _COPIES)))
+
+    def within(self, write: WriteFile) -> WriteFile:
+        """Return what makes a tensor file as ``write`` does, and raises NoRoom where there is none for it."""
+
+        def written(name: str, parts: Sequence[Buffer], folder: Folder) -> int:
+            size = _blocks(byte_count(parts))
+            with self._lock:
+                left, why = self.budget.left(self.taken, near=True)
+                if left < size + self.budget.needs(self.numbers):
+                    if not self.refused:
+                        self.refused = size
+                        self.end_files(why, f"from {name} on")
+                    raise NoRoom(why)
+                self.files += size
+            return write(name, parts, folder)
+
+        return written
+
+    def end_files(self, why: str, which: str) -> None:
+        """Let tensors have no more files in this step. which: of them, in words."""
+        self.is_small = which == "all"
+        self.notes["tensor files"] = f"{which}: {why}; {_NUMBERS_ALONE}"
+        self.budget.end_files(why)
+        for end in self.no_more_files:
+            end()
+
+
+def _blocks(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK
+
+
+def _size_without_tensors(directory: Path) -> int:
+    """Return what a rank's folder takes, and all in it but the files of tensors."""
+    size = 2 * _BLOCK
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        size += sum(_blocks(each.stat(follow_symlinks=False).st_size) for each in entries)
+    return size
+
+
+def _free(path: Path) -> int:
+    """Return how many bytes are free where a folder is, or is to be."""
+    try:
+        state = os.statvfs(path)
+    except FileNotFoundError:  # somebody has removed it
+        return _free(path.parent)
+    return state.f_bavail * state.f_frsize

@@ -1,0 +1,77 @@
+"""Gather the numbers of one step, whatever the framework that found them, for its row in the watch file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from attrs import define, field, frozen
+from probe_format.watch import ABSENT, Column, WatchWriter
+
+
+@frozen(eq=False)
+class Norms:
+    """Hold the norms of some tensors.
+
+    values: float64, one for each tensor.
+    bad: place of a tensor -> how many elements are NaN, and how many infinite, where it is not finite.
+    """
+
+    values: np.ndarray
+    bad: Mapping[int, tuple[int, int]]
+
+
+@define(eq=False)
+class Columns:
+    """Number the columns of a run in the order in which they are met."""
+
+    known: list[Column] = field(factory=list)
+    _numbers: dict[Column, int] = field(factory=dict)
+
+    def number(self, column: Column) -> int:
+        """Return the number of a column, which is its own for the whole run."""
+        found = self._numbers.get(column)
+        if found is None:
+            found = self._numbers[column] = len(self.known)
+            self.known.append(column)
+        return found
+
+
+@define(eq=False)
+class WatchedRow:
+    """Hold the numbers of the step that runs.
+
+    updates: how many updates it has had.
+    skipped: how many updates a loss scaler skipped.
+    """
+
+    columns: Columns
+    updates: int = 0
+    skipped: int = 0
+    _values: np.ndarray = field(factory=lambda: np.full(0, ABSENT))
+    _bad: dict[int, tuple[int, int]] = field(factory=dict)
+
+    def put(self, numbers: Sequence[int], norms: Norms, *, largest: bool = False) -> None:
+        """Keep norms under the numbers of their columns, in place of earlier ones.
+
+        largest: where there is an earlier one, keep the larger of the two, and the larger counts.
+        """
+        at = np.asarray(numbers, np.intp)
+        if len(self._values) < len(self.columns.known):
+            more = np.full(len(self.columns.known) - len(self._values), ABSENT)
+            self._values = np.concatenate([self._values, more])
+        if largest:
+            self._values[at] = np.maximum(self._values[at], norms.values)  # NaN wins
+        else:
+            self._values[at] = norms.values
+            for number in self._bad.keys() & set(numbers) if self._bad else ():
+                del self._bad[number]
+        for place, counts in norms.bad.items():
+            before = self._bad.get(numbers[place], (0, 0)) if largest else (0, 0)
+            self._bad[numbers[place]] = max(before[0], counts[0]), max(before[1], counts[1])
+
+    def write(self, file: WatchWriter, step: int) -> None:
+        """Write the row. Raises OSError when it cannot be written."""
+        self.put((), Norms(np.zeros(0), {}))
+        file.columns(self.columns.known)
+        file.row(step, self._values, self._bad, self.skipped)

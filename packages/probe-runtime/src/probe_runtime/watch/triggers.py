@@ -1,0 +1,175 @@
+"""Keep the steps around a bad one, and dump those after it in more detail (`when`, `then`)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from probe_format.errors import FormatError
+from probe_format.excerpts import error_text
+from probe_format.write import Look, amend_report
+
+from probe_runtime.config import Config, Then
+from probe_runtime.notice import notice
+
+from .judges import Judges
+from .ring import Ring
+from .step_seen import StepSeen
+from .trigger import Trigger
+from .trigger_file import TriggerFile
+
+#: How many steps are remembered whose reports may yet be told a trigger of another rank.
+_REMEMBERED = 8
+
+
+class Triggers:
+    """What one process does at the end of each of its steps. Nothing of it raises into the run."""
+
+    def __init__(self, config: Config) -> None:
+        """Judge steps from now on. Raises ConfigError when a function under `when` is not there."""
+        self._then = config.then or Then()
+        self._ring: Ring | None = None
+        self._file = TriggerFile(config.dump_path)
+        self._judges = Judges(config.when)
+        self._fired: list[Trigger] = []
+        self._skips: list[Callable[[], bool]] = []
+        self._recent: deque[StepSeen] = deque(maxlen=max(_REMEMBERED, config.keep.last if config.keep else 0))
+        self._pid = os.getpid()
+        self._is_hindered = False
+        self.observe = self._judges.observe
+        self.take(config, None)
+
+    def take(self, config: Config, ring: Ring | None) -> None:
+        """Go by a configuration from the next step on, whose conditions are the same. ring: keeps the last steps."""
+        self._ring = ring
+        then = {"level": self._then.level, "task": self._then.task}
+        raised: dict[str, Any] = {key: value for key, value in then.items() if value is not None}
+        if raised.get("task") == "tensor":
+            raised["tensor_list"] = ()  # every tensor gets a file
+        self.config = evolve(config, **raised)
+        """The configuration of the steps that are dumped because of a trigger."""
+
+    @property
+    def moments(self) -> frozenset[str]:
+        """Return the gradients of parameters that the conditions look at."""
+        return self._judges.moments
+
+    def skipped(self, skips: Callable[[], bool]) -> None:
+        """Take an update that a loss scaler may have skipped. skips: returns whether it has."""
+        self._skips.append(skips)
+
+    def of(self, number: int) -> Trigger | None:
+        """Return the trigger because of which a step is dumped; None where there is none."""
+        if not self._then.raises:
+            return None
+        covers = (each for each in self._fired if each.at <= number < each.at + self._then.steps)
+        return next(covers, None)
+
+    def close(self) -> None:
+        """Put back what the signals did before."""
+        self._judges.close()
+
+    def ended(
+        self, number: int, rank: int | None, looks: Mapping[Path, Look], report: Mapping[str, Any] | None
+    ) -> None:
+        """Take a step that has ended, whether it was dumped or not.
+
+        rank: of this process; None where the run is not distributed.
+        looks: the folders that it was dumped in, and what was seen of the records there.
+        report: its report.
+        """
+        if os.getpid() != self._pid:  # a fork()ed child
+            return
+        skips, self._skips = tuple(self._skips), []
+        seen = StepSeen(number, rank, self._judges.values(), report, looks, skips)
+        if looks:
+            self._recent.append(evolve(seen, report=None))
+        try:
+            told = [] if rank is None or self._is_hindered else self._news(rank)
+            self._follow([each for each in told if each.step < number], number)
+            if self._ring is not None and self.of(number) is None and number > self._last_kept:
+                self._ring.ended(looks, number)
+            self._follow([each for each in told if each.step >= number], number)
+            if len(self._fired) < self._then.times and number >= self._next:
+                self._judge(seen)
+        except Exception as error:
+            self._fail(error)
+        self._judges.over()
+
+    @property
+    def _last_kept(self) -> int:
+        return max((each.step for each in self._fired), default=-1)
+
+    @property
+    def _next(self) -> int:
+        """Return the first step that may meet a condition: those that a trigger has dumped are over by then."""
+        ends = (each.at + (self._then.steps if self._then.raises else 0) for each in self._fired)
+        return max(ends, default=0)
+
+    def _news(self, rank: int) -> list[Trigger]:
+        return [each for each in self._file.news() if each.rank != rank]
+
+    def _judge(self, seen: StepSeen) -> None:
+        met = self._judges.met(seen)
+        if not met:
+            return
+        at = seen.number + (1 if seen.rank is None else 2)  # others may have begun the next one
+        triggers = [Trigger(seen.number, at, each.text, why, seen.rank) for each, why in met]
+        try:
+            for each in triggers if seen.rank is not None else ():
+                self._file.write(each)
+        except OSError as error:
+            self._fail(error)
+        self._fire(triggers)
+
+    def _follow(self, told: Sequence[Trigger], number: int) -> None:
+        """Do what other ranks have asked for. number: the step that ends now."""
+        for step in sorted({each.step for each in told}):
+            triggers = [each for each in told if each.step == step]
+            if any(each.step == step for each in self._fired):
+                self._amend(triggers)  # it met this rank as well
+            elif len(self._fired) < self._then.times:
+                self._fire([evolve(each, at=max(each.at, number + 1)) for each in triggers])
+
+    def _fire(self, triggers: Sequence[Trigger]) -> None:
+        """Keep the steps that are held, tell why, and have those that follow dumped. triggers: of one step."""
+        first = triggers[0]
+        self._fired.append(first)
+        kept = () if self._ring is None else self._ring.let_stay(first.step)
+        self._amend(triggers)
+        lines = [f"step {first.step} meets {each.when!r}{_on(each.rank)}: {each.why}" for each in triggers]
+        held = [seen for seen in self._recent if seen.number in (kept or (first.step,))]
+        if held and not any(each.when.startswith("non_finite") for each in triggers):
+            lines.append(f"`probe nan` says of what is kept: {StepSeen.sentence(held)}")
+        if kept:
+            lines.append(f"Kept for good: {_steps(kept[0], kept[-1])}.")
+        if self._then.raises:
+            how = f"level {self.config.level}, task {self.config.task}"
+            lines.append(f"Dumped next, at {how}: {_steps(first.at, first.at + self._then.steps - 1)}.")
+        notice("Probe: " + " ".join(line if line.endswith(".") else f"{line}." for line in lines))
+
+    def _amend(self, triggers: Sequence[Trigger]) -> None:
+        """Write triggers of one step into its report."""
+        for seen in self._recent:
+            if seen.number == triggers[0].step:
+                for directory in seen.directories:
+                    with contextlib.suppress(OSError, FormatError):  # of a step that was broken off
+                        amend_report(directory, "triggers", [each.told for each in triggers])
+
+    def _fail(self, error: Exception) -> None:
+        if not self._is_hindered:
+            self._is_hindered = True
+            notice(f"Probe: when: {error_text(error)}. Conditions of other ranks may be missed from here on.")
+
+
+def _on(rank: int | None) -> str:
+    return "" if rank is None else f" on rank {rank}"
+
+
+def _steps(first: int, last: int) -> str:
+    return f"step {first}" if first == last else f"steps {first} to {last}"

@@ -1,0 +1,59 @@
+"""Name the parameters of models, and keep none of them alive."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from attrs import define, field
+from torch import nn
+
+from probe_torch.hooks.modules import models_in, plain_path
+
+
+@define(eq=False)
+class ParameterNames:
+    """Know the (layer, name) of each parameter of some models; of one that several modules share, the first."""
+
+    _models: dict[int, weakref.ref[nn.Module]] = field(factory=dict)
+    _prefixes: dict[int, str] = field(factory=dict)
+    _names: dict[int, tuple[weakref.ref[Any], tuple[str, str]]] = field(factory=dict)
+
+    def add(self, model: Any) -> bool:
+        """Take a model, or a list of models; return whether one is new."""
+        fresh = [(i, one) for i, one in enumerate(models_in(model)) if self._model(id(one)) is not one]
+        for i, one in fresh:
+            self._models[id(one)] = weakref.ref(one)
+            self._prefixes[id(one)] = "" if one is model else f"{i}."
+        if fresh:
+            self._look()
+        return bool(fresh)
+
+    def of(self, parameters: list[Any]) -> list[tuple[str, str] | None]:
+        """Return the name of each; None for one that no model has."""
+        found = [self._known(p) for p in parameters]
+        if None in found:
+            self._look()  # it may have come since
+            found = [self._known(p) for p in parameters]
+        return found
+
+    def _known(self, p: Any) -> tuple[str, str] | None:
+        ref, name = self._names.get(id(p), (None, None))
+        return name if ref is not None and ref() is p else None
+
+    def _model(self, which: int) -> nn.Module | None:
+        ref = self._models.get(which)
+        return None if ref is None else ref()
+
+    def _look(self) -> None:
+        self._names.clear()
+        for path, p in self._all():
+            layer, _, name = path.rpartition(".")
+            self._names.setdefault(id(p), (weakref.ref(p), (layer, name)))
+
+    def _all(self) -> Iterator[tuple[str, Any]]:
+        for which in self._models:
+            model = self._model(which)
+            for path, p in () if model is None else model.named_parameters(remove_duplicate=False):
+                yield self._prefixes[which] + plain_path(path), p

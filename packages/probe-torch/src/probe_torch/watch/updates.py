@@ -1,0 +1,153 @@
+"""Read the numbers of one optimizer's updates: gradients, weights, moments, and what an update changed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from attrs import define, field
+from probe_format.watch import Column
+from probe_runtime.watch import Columns, Norms, WatchedRow
+
+from .norms import changes_of, local, norms_of
+from .parameters import ParameterNames
+
+_copy: Any = torch._foreach_copy_
+
+
+@define(eq=False)
+class OptimizerColumns:
+    """Know the columns of one optimizer's parameters, as long as these are the same.
+
+    ids: of the parameters. names: (layer, name) of each.
+    gradients, weights: the columns of each.
+    copies: the weights before the update, with `updates`.
+    is_copied: whether they are as the last update left them.
+    """
+
+    optimizer: weakref.ref[Any]
+    ids: list[int]
+    names: list[tuple[str, str]]
+    gradients: list[int]
+    weights: list[int]
+    copies: list[Any] = field(factory=list)
+    is_copied: bool = False
+    _moments: dict[tuple[int, str], int] = field(factory=dict)
+    _updates: list[int] = field(factory=list)
+
+    @classmethod
+    def of(
+        cls, optimizer: Any, parameters: list[Any], names: ParameterNames, columns: Columns
+    ) -> OptimizerColumns:
+        """Name the columns of an optimizer."""
+        kind = type(optimizer).__name__
+        groups = [
+            f"{g}.{i}" for g, group in enumerate(optimizer.param_groups) for i in range(len(group["params"]))
+        ]
+        own = [name or (kind, place) for name, place in zip(names.of(parameters), groups, strict=True)]
+        gradients, weights = (
+            [columns.number(Column(what, *name, p.numel())) for name, p in zip(own, parameters, strict=True)]
+            for what in ("gradients", "weights")
+        )
+        return cls(weakref.ref(optimizer), list(map(id, parameters)), own, gradients, weights)
+
+    def moments(self, optimizer: Any, parameters: list[Any], columns: Columns) -> Iterator[tuple[int, Any]]:
+        """Yield (column, tensor) of each tensor of the optimizer's state but counts of steps."""
+        for i, p in enumerate(parameters):
+            for key, value in (optimizer.state.get(p) or {}).items():
+                if not isinstance(value, torch.Tensor) or key == "step" or not value.is_floating_point():
+                    continue
+                number = self._moments.get((i, key))
+                if number is None:
+                    layer, name = self.names[i]
+                    column = Column("moments", layer, f"{name}.{key}", value.numel())
+                    number = self._moments[i, key] = columns.number(column)
+                yield number, value
+
+    def copy(self, parameters: list[Any]) -> None:
+        """Keep the weights as they are, unless what is kept is as the last update left them."""
+        if self.is_copied:
+            return
+        own = [local(p) for p in parameters]
+        if not self.copies:
+            self.copies = [torch.empty_like(p, requires_grad=False) for p in own]
+        _copy(self.copies, own)
+        self.is_copied = True
+
+    def changed(self, parameters: list[Any], columns: Columns) -> tuple[list[int], Norms]:
+        """Return the columns and the norms of what the weights have changed by."""
+        if not self._updates:
+            own = zip(self.names, parameters, strict=True)
+            self._updates = [columns.number(Column("updates", *name, p.numel())) for name, p in own]
+        return self._updates, changes_of([local(p) for p in parameters], self.copies)
+
+
+@define(eq=False)
+class Updates:
+    """Read every optimizer's updates.
+
+    wants_moments, wants_updates: whether moments, and what updates changed, are read too.
+    """
+
+    columns: Columns
+    names: ParameterNames
+    wants_moments: bool = False
+    wants_updates: bool = False
+    _known: dict[int, OptimizerColumns] = field(factory=dict)
+
+    def before(self, optimizer: Any, row: WatchedRow) -> None:
+        """Read what an update gets, in one pass."""
+        parameters = _parameters(optimizer)
+        own = self._columns_of(optimizer, parameters)
+        gradients = [p.grad for p in parameters]
+        numbers = [n for n, grad in zip(own.gradients, gradients, strict=True) if grad is not None]
+        tensors = [grad for grad in gradients if grad is not None]
+        given = len(tensors)
+        numbers += own.weights
+        tensors += parameters
+        if self.wants_moments:
+            for number, moment in own.moments(optimizer, parameters, self.columns):
+                numbers.append(number)
+                tensors.append(moment)
+        # An optimizer that unscales by itself is told by these (GradScaler, with fused=True).
+        told = [getattr(optimizer, name, None) for name in ("grad_scale", "found_inf")]
+        scalars = [one for one in told if isinstance(one, torch.Tensor)]
+        norms = norms_of([*tensors, *scalars])
+        values, bad = norms.values[: len(tensors)], norms.bad
+        extra = iter(norms.values[len(tensors) :].tolist())
+        scale, overflow = (next(extra) if isinstance(one, torch.Tensor) else None for one in told)
+        if overflow:
+            row.skipped += 1
+            numbers, values = numbers[given:], values[given:]
+            bad = {place - given: counts for place, counts in bad.items() if place >= given}
+        elif scale:
+            values[:given] /= scale
+        row.put(numbers, Norms(values, bad))
+        row.updates += not overflow
+        if self.wants_updates:
+            own.copy(parameters)
+
+    def after(self, optimizer: Any, row: WatchedRow | None) -> None:
+        """Read what an update has changed. row: of the step; None where it is not watched."""
+        own = self._known.get(id(optimizer))
+        if own is None or not own.is_copied:
+            return
+        parameters = _parameters(optimizer)
+        if row is None or own.ids != list(map(id, parameters)):
+            own.is_copied = False
+        else:
+            row.put(*own.changed(parameters, self.columns))
+
+    def _columns_of(self, optimizer: Any, parameters: list[Any]) -> OptimizerColumns:
+        known = self._known.get(id(optimizer))
+        if known is None or known.optimizer() is not optimizer or known.ids != list(map(id, parameters)):
+            known = OptimizerColumns.of(optimizer, parameters, self.names, self.columns)
+            self._known = {k: v for k, v in self._known.items() if v.optimizer() is not None}
+            self._known[id(optimizer)] = known
+        return known
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [p for group in optimizer.param_groups for p in group["params"]]

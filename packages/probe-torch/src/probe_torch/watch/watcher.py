@@ -1,0 +1,121 @@
+"""See the updates of a run and the calls of chosen modules, and put their norms into the row of the step."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from attrs import define, field
+from probe_format.suggest import nearest_names
+from probe_format.watch import Column
+from probe_runtime.collect import TrackedModule
+from probe_runtime.notice import notice
+from probe_runtime.session import Watch
+from probe_runtime.watch import WatchedRow
+from torch.optim import optimizer as torchs
+
+from probe_torch.aside import aside
+from probe_torch.compiling import left_out
+from probe_torch.hooks.modules import ModuleTable, patched_call
+from probe_torch.hooks.updates import before_updates
+
+from .norms import norms_of, tensors_in
+from .parameters import ParameterNames
+from .updates import Updates
+
+
+@define(eq=False)
+class TorchWatcher:
+    """The hooks of one watched run: on optimizers from the first start() on, on modules from start() to stop()."""
+
+    watch: Watch
+    table: ModuleTable = field(factory=ModuleTable)
+    _names: ParameterNames = field(factory=ParameterNames)
+    _updates: Updates = field(init=False)
+    _hooks: ExitStack = field(factory=ExitStack)
+    _calls: ExitStack = field(factory=ExitStack)
+    _list: tuple[str, ...] = ()
+    _output_columns: dict[tuple[str, str], int] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._updates = Updates(self.watch.columns, self._names)
+        before = self.watch.shelter("an optimizer's gradients", self._before)
+        after = self.watch.shelter("an optimizer's update", self._after)
+        self._hooks.enter_context(before_updates(before))
+        hook = torchs.register_optimizer_step_post_hook(left_out(after))
+        self._hooks.callback(hook.remove)
+
+    def resume(self, model: Any) -> None:
+        config = self.watch.config
+        self._updates.wants_moments, self._updates.wants_updates = config.moments, config.updates
+        if model is not None:
+            is_new = self._names.add(model)
+            if config.list != self._list:
+                self.table = ModuleTable()
+            if is_new or config.list != self._list:
+                self._list = config.list
+                self._choose(model)
+        if self.table.entries:
+            self._calls.enter_context(patched_call(self.table, self._on_call))
+
+    def pause(self) -> None:
+        self._calls.close()
+
+    def end(self, row: WatchedRow) -> None:
+        """Do nothing: every number is in the row at once."""
+
+    def close(self) -> None:
+        self._calls.close()
+        self._hooks.close()
+        self.table = ModuleTable()
+
+    def _choose(self, model: Any) -> None:
+        """Track the modules in whose names an entry of `list` is."""
+        wanted = self._list
+        if not wanted:
+            return
+        found = ModuleTable()
+        found.add_model(model)
+        names = {f"{entry.base}.forward": entry for entry in found.entries.values()}
+        for name, entry in names.items():
+            if any(part in name for part in wanted):
+                self.table.entries[id(entry.module)] = entry
+        for part in wanted:
+            if not any(part in name for name in names):
+                near = ", ".join(nearest_names(part, names)) or "no similar name"
+                notice(f"Probe: list entry {part!r} matched no module. Nearest: {near}.")
+
+    @torch.no_grad()
+    def _before(self, optimizer: Any, *_: Any) -> None:
+        if (row := self.watch.row) is not None:
+            with aside():
+                self._updates.before(optimizer, row)
+
+    @torch.no_grad()
+    def _after(self, optimizer: Any, *_: Any) -> None:
+        with aside():
+            self._updates.after(optimizer, self.watch.row)
+
+    def _on_call(self, entry: TrackedModule, module: Any, args: Any, kwargs: Any, original: Any) -> Any:
+        result = original(module, *args, **kwargs)
+        if self.watch.row is not None:
+            self.watch.shelter(entry.base, self._returned)(entry.base, result)
+        return result
+
+    @torch.no_grad()
+    def _returned(self, base: str, result: Any) -> None:
+        row = self.watch.row
+        assert row is not None
+        layer = base.partition(".")[2].rpartition(".")[0]
+        with aside():
+            found = [(path, t) for path, t in tensors_in(result) if t.is_floating_point() or t.is_complex()]
+            numbers = [self._number(layer, path, t) for path, t in found]
+            row.put(numbers, norms_of([t for _, t in found]), largest=True)
+
+    def _number(self, layer: str, path: str, t: torch.Tensor) -> int:
+        number = self._output_columns.get((layer, path))
+        if number is None:
+            column = Column("activations", layer, path, t.numel())
+            number = self._output_columns[layer, path] = self.watch.columns.number(column)
+        return number

@@ -1,0 +1,66 @@
+"""Steps of training in several processes, one of which gets a bad number in one of them (see contract_planted.py).
+
+The programs beside the tests of each framework call `train`. They take a JSON object: `out`, a folder; `seeds`;
+`steps`, how many each run has; `kind`, `nan` or `spike`; `last`, how many steps are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+__all__ = ["Planted", "train"]
+
+#: Steps before this one are not planted in: a median is of ten values.
+FIRST = 12
+
+
+@attrs.frozen
+class Planted:
+    """What is planted where, by its seed."""
+
+    step: int
+    rank: int
+
+    @classmethod
+    def of(cls, seed: int, steps: int, ranks: int) -> Planted:
+        chance = random.Random(seed)
+        return cls(chance.randrange(FIRST, steps - 3), chance.randrange(ranks))
+
+
+def train(
+    request: Mapping[str, Any],
+    rank: int,
+    ranks: int,
+    debugger: Callable[..., Any],
+    made: Callable[[int], tuple[Any, Callable[[float], float]]],
+) -> None:
+    """Make the runs of a request, one after the other.
+
+    debugger: makes the framework's debugger.
+    made: takes a seed and returns a net, and a function that trains it for one step, with what its inputs are
+        multiplied by (NaN for a bad number), and returns the loss.
+    """
+    for seed in request["seeds"]:
+        planted = Planted.of(seed, request["steps"], ranks)
+        dump = Path(request["out"]) / str(seed)
+        net, step = made(seed)
+        keys = {"keep": {"last": request["last"]}, "then": {"level": "mix", "task": "tensor"}}
+        keys["when"] = ["non_finite"] if request["kind"] == "nan" else ["spike(loss) > 5"]
+        most = 0
+        with debugger(dump_path=dump, level="L0", **keys) as watching:
+            for number in range(request["steps"]):
+                is_bad = number == planted.step and rank == planted.rank
+                factor = (float("nan") if request["kind"] == "nan" else 100.0) if is_bad else 1.0
+                watching.start(net)
+                watching.observe("loss", step(factor))
+                watching.stop()
+                watching.step()
+                most = max(most, sum(name.startswith("step") for name in os.listdir(dump)))
+        Path(request["out"], f"{seed}.{rank}.json").write_text(json.dumps({"most": most}))

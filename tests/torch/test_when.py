@@ -1,0 +1,98 @@
+"""The contract of `when` and `then`; and the loss scaler of this framework."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from contract_keep import steps_of
+from contract_planted import *  # noqa: F403
+from contract_when import *  # noqa: F403
+from probe_torch import PrecisionDebugger
+from torch import nn
+
+
+@pytest.mark.parametrize("overflows", [True, False])
+def test_an_overflow_that_a_scaler_skips_triggers_nothing(tmp_path: Path, overflows: bool) -> None:
+    """The scale falls until nothing overflows any more; the same overflow without a scaler is a trigger."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**34, enabled=overflows)
+    scales = []
+    when = ["non_finite", "norm(parameters_grad) > 1e30"]
+    keys = {"dump_path": tmp_path, "level": "mix", "keep": {"last": 2}, "when": when}
+    with _said(None if overflows else "meets"), PrecisionDebugger(**keys) as debugger:
+        for _ in range(30):
+            debugger.start(net)
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = net(torch.randn(3, 8)).square().mean()
+            (scaler.scale(loss) if overflows else loss * 2.0**34).backward()
+            if overflows:
+                scaler.step(optimizer)
+                scaler.update()
+            scales.append(scaler.get_scale())
+            debugger.stop()
+            debugger.step()
+    if overflows:
+        assert scales[10] < 2.0**30 and scales[-1] == scales[-2], "it was skipped at first, and not at last"
+        assert steps_of(tmp_path) == [28, 29]
+
+
+def test_a_forward_that_is_not_finite_triggers_although_the_scaler_skips_the_update(tmp_path: Path) -> None:
+    net = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    scaler = torch.amp.GradScaler("cpu")
+    with (
+        _said("makes the first value"),
+        PrecisionDebugger(dump_path=tmp_path, level="mix", when=["non_finite"]) as debugger,
+    ):
+        debugger.start(net)
+        scaler.scale(net(torch.ones(3, 8)).log().mean() * float("nan")).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        debugger.stop()
+        debugger.step()
+
+
+def test_a_scaler_is_as_before_afterwards(tmp_path: Path) -> None:
+    step = torch.amp.GradScaler.step
+    with PrecisionDebugger(dump_path=tmp_path, level="L0", when=["non_finite"]):
+        assert torch.amp.GradScaler.step is not step
+    assert torch.amp.GradScaler.step is step
+
+
+@pytest.fixture
+def planted() -> Any:
+    def run(request: dict[str, Any]) -> None:
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        program = str(Path(__file__).parent / "planted.py")
+        path = os.pathsep.join(p for p in sys.path if p)
+        env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [*command, program, json.dumps(request)], capture_output=True, text=True, env=env
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+
+    return run
+
+
+@contextmanager
+def _said(pattern: str | None) -> Iterator[None]:
+    if pattern is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            yield
+    else:
+        with pytest.warns(RuntimeWarning, match=pattern):
+            yield
