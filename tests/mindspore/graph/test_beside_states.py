@@ -127,7 +127,7 @@ def test_moving_statistics_are_those_at_entry(tmp_path: Path) -> None:
         before = net.n.moving_mean.asnumpy().copy()
         with dumped(tmp_path / str(i), net) as dump:
             take(one)
-        (seen,) = dump.data["Cell.n.BatchNorm1d.forward.0"]["parameters"]["moving_mean"]
+        seen = dump.data["Cell.n.BatchNorm1d.forward.0"]["parameters"]["moving_mean"]
         assert dump.array(seen).tobytes() == before.tobytes()
         given.append(bool(np.isfinite(before).all()))
     assert given == [True, True, True, False]
