@@ -22,6 +22,10 @@ LEVELS = {
     "train_cell": "mix",
     "model": "mix",
     "in_turns": "L1",
+    "together": "mix",
+    "distilled": "mix",
+    "averaged": "mix",
+    "frozen": "mix",
     "graph": "L0",
     "jitted": "L0",
     "jitted_gradients": "L0",
@@ -197,6 +201,77 @@ def in_turns(h: Any) -> nn.Cell:
             h.stop()
             h.step()
     return nn.CellList(list(nets))
+
+
+def together(h: Any) -> nn.Cell:
+    """Each of two optimizers has its own parameters of one model, and both step in every iteration."""
+    net = Net()
+    net.set_train()
+    optimizers = [nn.SGD(net.a.trainable_params(), 0.1), nn.Adam(net.b.trainable_params(), 1e-2)]
+    weights = [p for optimizer in optimizers for p in optimizer.parameters]
+    take = ms.value_and_grad(lambda x, y: ops.cross_entropy(net(x), y), None, ms.ParameterTuple(weights))
+    for x, y in batches(4):
+        h.start(net)
+        _, gradients = take(x, y)
+        optimizers[0](gradients[:2])
+        optimizers[1](gradients[2:])
+        h.stop()
+        h.step()
+    return net
+
+
+def distilled(h: Any) -> nn.Cell:
+    """A teacher that is not trained answers within the step, and has gradients too."""
+    net, teacher = Net(), Net()
+    net.set_train()
+    teacher.set_train(False)
+    optimizer = nn.Adam(net.trainable_params(), 1e-2)
+
+    def forward(x: Tensor) -> Tensor:
+        return (net(x) - teacher(x)).abs().mean()
+
+    take = ms.value_and_grad(forward, None, optimizer.parameters)
+    for x, _ in batches(4):
+        h.start(net)
+        _, gradients = take(x)
+        optimizer(gradients)
+        h.stop()
+        h.step()
+    return net
+
+
+def averaged(h: Any) -> nn.Cell:
+    """Keep an average of the weights in a copy, and validate with it."""
+    net, average = Net(), Net()
+    net.set_train()
+    average.set_train(False)
+    optimizer = nn.Adam(net.trainable_params(), nn.cosine_decay_lr(0.0, 1e-2, 4, 1, 4))
+    take = ms.value_and_grad(lambda x, y: ops.cross_entropy(net(x), y), None, optimizer.parameters)
+    for x, y in batches(4):
+        h.start(net)
+        _, gradients = take(x, y)
+        optimizer(gradients)
+        h.stop()
+        h.step()
+        for kept, p in zip(average.get_parameters(), net.get_parameters(), strict=True):
+            kept.set_data(kept * 0.9 + p * 0.1)
+        average(x)
+    return net
+
+
+def frozen(h: Any) -> nn.Cell:
+    """Train the last layer of a model in evaluation mode."""
+    net = Net()
+    net.set_train(False)
+    optimizer = nn.SGD(net.b.trainable_params(), 0.1)
+    take = ms.value_and_grad(lambda x, y: ops.cross_entropy(net(x), y), None, optimizer.parameters)
+    for x, y in batches(4):
+        h.start(net)
+        _, gradients = take(x, y)
+        optimizer(gradients)
+        h.stop()
+        h.step()
+    return net
 
 
 def main(name: str, folder: str) -> None:

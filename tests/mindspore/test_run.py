@@ -43,6 +43,12 @@ def test_a_loop_is_recorded_as_by_hand(loop: str, plain: dict[str, str], tmp_pat
     assert told.pop(0).startswith("Probe: found the model Net")
     assert ["take turns" in line for line in told] == [True] * (loop == "in_turns")
     expected, found = recorded(tmp_path / "hand" / loop), recorded(tmp_path / "found" / "dump")
+    for path in found if loop == "together" else ():  # docs/run.md, What it cannot see
+        if path.endswith("construct.json"):
+            assert (expected[path].pop("Jit.Adam.0.forward"), found[path].pop("Jit.Adam.0.forward")) == (
+                "optimizer",
+                None,
+            )
     assert found == expected
     assert len(found) >= 8
     assert any(found[name]["data"] for name in found if name.endswith("step2/rank/dump.json"))
