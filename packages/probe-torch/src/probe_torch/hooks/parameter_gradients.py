@@ -120,7 +120,7 @@ class ParameterGradients:
         with before_updates(on_step):
             yield
 
-    def _on_step(self, optimizer: Any) -> None:
+    def _on_step(self, optimizer: Any, *_: Any) -> None:
         self.late()
         entries = {id(entry.parameter): entry for entry in self.table.parameters()}
         with aside():

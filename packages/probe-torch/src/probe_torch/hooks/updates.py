@@ -16,8 +16,10 @@ _KEYS = iter(range(-1, -(1 << 62), -1))
 
 
 @contextmanager
-def before_updates(look: Callable[[Any], None]) -> Iterator[None]:
+def before_updates(look: Callable[..., None]) -> Iterator[None]:
     """Call ``look`` with each optimizer when its gradients are what the update gets, while this is open.
+
+    look: also takes the arguments and the keywords of the optimizer's step.
 
     torch calls the hooks on all optimizers before an optimizer's own, of which one may clip. The one on all puts ours
     at the end of its own, each time anew; it stays there until the step is over, as torch is going through them.
@@ -25,7 +27,7 @@ def before_updates(look: Callable[[Any], None]) -> Iterator[None]:
     key = next(_KEYS)
     placed: dict[int, weakref.ref[Any]] = {}
 
-    ours = left_out(lambda optimizer, *_: look(optimizer))
+    ours = left_out(look)
 
     def take_away(optimizer: Any, *_: Any) -> None:
         placed.pop(id(optimizer), None)

@@ -96,11 +96,11 @@ class Updates:
     wants_updates: bool = False
     _known: dict[int, OptimizerColumns] = field(factory=dict)
 
-    def before(self, optimizer: Any, row: WatchedRow) -> None:
-        """Read what an update gets, in one pass."""
+    def before(self, optimizer: Any, row: WatchedRow, *, has_closure: bool = False) -> None:
+        """Read what an update gets, in one pass; gradients that a closure is to compute come afterwards."""
         parameters = _parameters(optimizer)
         own = self._columns_of(optimizer, parameters)
-        gradients = [p.grad for p in parameters]
+        gradients = [None if has_closure else p.grad for p in parameters]
         numbers = [n for n, grad in zip(own.gradients, gradients, strict=True) if grad is not None]
         tensors = [grad for grad in gradients if grad is not None]
         given = len(tensors)
@@ -128,12 +128,19 @@ class Updates:
         if self.wants_updates:
             own.copy(parameters)
 
-    def after(self, optimizer: Any, row: WatchedRow | None) -> None:
+    def after(self, optimizer: Any, row: WatchedRow | None, *, has_closure: bool = False) -> None:
         """Read what an update has changed. row: of the step; None where it is not watched."""
         own = self._known.get(id(optimizer))
-        if own is None or not own.is_copied:
+        if own is None or not (own.is_copied or has_closure):
             return
         parameters = _parameters(optimizer)
+        if has_closure and row is not None and own.ids == list(map(id, parameters)):
+            found = [
+                (n, p.grad) for n, p in zip(own.gradients, parameters, strict=True) if p.grad is not None
+            ]
+            row.put([n for n, _ in found], norms_of([grad for _, grad in found]))
+        if not own.is_copied:
+            return
         if row is None or own.ids != list(map(id, parameters)):
             own.is_copied = False
         else:

@@ -78,15 +78,15 @@ class TorchWatcher:
         self.table.entries |= {id(entry.module): entry for entry in chosen}
 
     @torch.no_grad()
-    def _before(self, optimizer: Any, *_: Any) -> None:
+    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if (row := self.watch.row) is not None:
             with aside():
-                self._updates.before(optimizer, row)
+                self._updates.before(optimizer, row, has_closure=_has_closure(args, kwargs))
 
     @torch.no_grad()
-    def _after(self, optimizer: Any, *_: Any) -> None:
+    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         with aside():
-            self._updates.after(optimizer, self.watch.row)
+            self._updates.after(optimizer, self.watch.row, has_closure=_has_closure(args, kwargs))
 
     def _on_call(self, entry: TrackedModule, module: Any, args: Any, kwargs: Any, original: Any) -> Any:
         entry.called = True
@@ -115,3 +115,8 @@ class TorchWatcher:
 
 def _named(model: nn.Module) -> Iterator[tuple[str, Any]]:
     return ((plain_path(path), p) for path, p in model.named_parameters(remove_duplicate=False))
+
+
+def _has_closure(args: Any, kwargs: Any) -> bool:
+    """Return whether an optimizer's step is given a closure, which computes the gradients within it."""
+    return callable(kwargs.get("closure")) or any(map(callable, args[1:]))
