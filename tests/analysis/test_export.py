@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from probe_analysis import export
 from probe_analysis.cli.export import main
-from probe_analysis.export.columns import SCHEMA_VERSION, TABLES, tensor_cells
+from probe_analysis.export.columns import SCHEMA_VERSION, TABLES, WATCHED, tensor_cells
 from probe_analysis.export.rows import leaves
 from probe_format.errors import FormatError, UsageError
 from probe_format.schema import is_tensor
@@ -234,8 +234,9 @@ def test_the_specification_lists_the_columns() -> None:
         "arguments": (*place, "Columns of arguments"),
         "records": (place[0], "Columns of records"),
         "runs": ("Columns of runs",),
+        "watch": ("Columns of watch",),
     }
-    for name, columns in TABLES.items():
+    for name, columns in {**TABLES, "watch": WATCHED}.items():
         assert [*columns.items()] == [row for head in heads[name] for row in listed[head]], name
 
 

@@ -172,7 +172,7 @@ WRONG = [
     ({"path": None}, "path: is not given, and MS_DIAGNOSTIC_DATA_PATH is not set either."),
     ({"iterations": "a-b"}, "iterations: 'a-b' is neither a number nor a range. Write"),
     ({"iterations": "3-1"}, "iterations: the range '3-1' ends before it begins"),
-    ({"saved_data": "foo"}, 'saved_data: \'foo\' is not known. Write "tensor" or "statistic" or "full".'),
+    ({"saved_data": "foo"}, 'saved_data: \'foo\' is not known. Write "tensor", "statistic" or "full".'),
     ({"op_debug_mode": 7}, "op_debug_mode: 7 is not known."),
     ({"net_name": "A/B"}, "net_name: 'A/B' may hold letters"),
     ({"kernels": ["name-regex(a"]}, "kernels[0]: 'name-regex(a' has no closing bracket"),

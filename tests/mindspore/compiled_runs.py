@@ -17,7 +17,7 @@ from probe_mindspore.hooks.autograd import GRAPH
 STEPS = 3
 CHANCES = 6
 #: Where random numbers are drawn: PyNative and graphs draw others.
-DRAWN = ("dropped", "gpt")
+DRAWN = ("dropped", "gpt", "vae")
 #: Which PyNative makes by Cells of MindSpore's own, with calls more.
 RECOMPUTED = ("recomputed", "recompute function", "allrecomputed")
 #: Part of a record's name and a place -> where PyNative has something else than a graph.

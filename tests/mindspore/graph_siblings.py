@@ -12,6 +12,7 @@ import mindspore as ms
 import numpy as np
 from compiled_zoo import ALL as COMPILED
 from compiled_zoo import Block
+from graph_strangers import STRANGERS
 from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore_zoo import WIDTH, Case, vectors
 
@@ -306,6 +307,7 @@ ALL: dict[str, Case] = {
     **{kind.__name__.lower(): (kind, vectors) for kind in _OF_VECTORS},
     "convolved": (Convolved, _images),
     "sequence": (Sequence, _sequences),
+    **STRANGERS,
 }
 #: Those that CI runs.
 SAMPLE = (

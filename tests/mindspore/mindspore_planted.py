@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import sys
 from collections.abc import Callable
@@ -43,7 +42,6 @@ def made(seed: int) -> tuple[nn.Cell, Callable[[float], float]]:
 
 
 def main(request: str) -> None:
-    faulthandler.dump_traceback_later(900, exit=True)  # a run that hangs says where
     ms.set_context(runtime_num_threads=1)
     communication.init()
     train(

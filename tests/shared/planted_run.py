@@ -6,6 +6,7 @@ The programs beside the tests of each framework call `train`. They take a JSON o
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -48,6 +49,7 @@ def train(
         multiplied by (NaN for a bad number), and returns the loss.
     """
     for seed in request["seeds"]:
+        faulthandler.dump_traceback_later(600, exit=True)  # a run that hangs says where
         planted = Planted.of(seed, request["steps"], ranks)
         dump = Path(request["out"]) / str(seed)
         net, step = made(seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import os
 import sys
@@ -44,7 +43,6 @@ def made(seed: int) -> tuple[nn.Module, Callable[[float], float]]:
 
 
 def main(request: str) -> None:
-    faulthandler.dump_traceback_later(900, exit=True)  # a run that hangs says where
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     train(json.loads(request), dist.get_rank(), dist.get_world_size(), PrecisionDebugger, made)

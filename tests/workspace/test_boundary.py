@@ -75,7 +75,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"patching"},
         {"hooks"},
         {"graph"},
-        {"dropout", "saving"},
+        {"dropout", "saving", "watch"},
         {"loop", "perturb", "seed", "session"},
         {"debugger"},
         {"auto", "callbacks", "planning"},
@@ -107,7 +107,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"calls", "compare", "frame", "whole_file"},
         {"align", "export", "nonfinite"},
         {"diff", "ranks", "trend"},
-        {"report"},
+        {"live", "report"},
         {"cli"},
         {"face"},
     ),
@@ -136,6 +136,7 @@ OPTIONAL = {
     ("probe_analysis.frame", "pandas"),  # the extra "pandas"
     ("probe_analysis.trend.picture", "matplotlib"),  # the extra "plot"
     ("probe_analysis.export.tables", "pyarrow"),  # the extra "export"
+    ("probe_analysis.live.screen", "rich"),  # the extra "watch"
     ("probe_analysis.export.events", "tensorboard"),  # the extra "tensorboard"
     ("probe_torch", "torch_npu"),
     ("probe_torch", "mindspeed"),

@@ -142,7 +142,8 @@ MODULE_NAMES: dict[str, set[str]] = {
         "preflight", "seed_process", "set_variable",
     },
     "probe_runtime.watch": {
-        "Allowance", "Budget", "Columns", "Norms", "Ring", "StepSeen", "Trigger", "Triggers", "WatchedRow",
+        "Allowance", "Budget", "Columns", "Norms", "ParameterNames", "Ring", "StepSeen", "Trigger", "Triggers",
+        "WatchedRow",
     },
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {

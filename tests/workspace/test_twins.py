@@ -17,6 +17,7 @@ PAIRS = {
     "planning", "planning.planned_leaf", "planning.planner", "planning.training",
     "session", "session.session", "session.step",
     "tensors", "tensors.leaf", "tensors.objects", "tensors.statistics", "tensors.tensor_view",
+    "watch", "watch.norms", "watch.updates", "watch.watcher",
 }  # fmt: skip
 
 # Modules that one of them has alone, and why the other has nothing of the kind.
@@ -29,9 +30,6 @@ ONLY_TORCH = {
     "hooks.swaps": "MindSpore has no swap_tensors",
     "hooks.written_views": "MindSpore's tensors do not show the base of a view",
     "hooks.updates": "an optimizer of MindSpore is called with the gradients",
-    **dict.fromkeys(
-        ("watch", "watch.norms", "watch.parameters", "watch.updates", "watch.watcher"), "to come"
-    ),
     "patching.operators": "what Python calls as an operator in MindSpore is a Primitive, and is in its lists",
     "patching.fakes": "MindSpore has no fake tensors",
     "patching.torch_tables": "MindSpore keeps no tables of its functions by identity",

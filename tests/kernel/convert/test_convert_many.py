@@ -16,7 +16,7 @@ from binfiles import made, written
 from probe_format.errors import DamagedError
 from probe_format.tensors import load_npy
 from probe_kernel import cli
-from probe_kernel.commands import convert as converter
+from probe_kernel.commands import writing as converter
 from probe_kernel.convert import convert_many
 from probe_kernel.files.bin_file import open_bin
 from probe_kernel.files.dump_data import parse_dump_data

@@ -408,7 +408,7 @@ def test_what_keep_leaves_is_what_the_disk_holds(tmp_path: Path) -> None:
 
 
 def test_what_triggers_add_is_planned_or_said(tmp_path: Path) -> None:
-    """Each trigger keeps as many steps as `keep` has, once more; those of `then` are not in the sizes: it says so."""
+    """Each trigger keeps as many steps as `keep` has, once more; those of `then` are in no size, which is said."""
     keys = {"level": "L0", "dump_path": str(tmp_path / "d"), "keep": {"last": 3}, "when": ["non_finite"]}
     keys["then"] = {"task": "tensor", "steps": 2, "times": 4}
     planned = plan(nn.Linear(2, 2), keys, torch.ones(1, 2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ def _norm(t: torch.Tensor) -> float:
 def watched_run() -> Any:
     """AdamW on a small net, by hand."""
 
-    def run(dump: Path | None, steps: int, at_end: Callable[[], None] = lambda: None, **keys: Any) -> Any:
+    def run(dump: Path | None, steps: int, **keys: Any) -> Any:
         torch.manual_seed(0)
         net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
         optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
@@ -46,9 +45,13 @@ def watched_run() -> Any:
             if debugger:
                 debugger.stop()
                 debugger.step()
-        at_end()
         if debugger:
             debugger.close()
         return [p.detach().numpy().tobytes() for p in net.parameters()], seen
 
     return run
+
+
+@pytest.fixture
+def watched_loop() -> Path:
+    return Path(__file__).parent / "watched_loop.py"

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from probe_format.cli import run_one_of
 
-from probe_kernel.commands.config import CONFIG
-from probe_kernel.commands.convert import CONVERT
-from probe_kernel.commands.show_find_check import CHECK, FIND, SHOW
-from probe_kernel.commands.statistics_export import EXPORT, STATISTICS
+from probe_kernel.commands.reading import CHECK, CONFIG, FIND, SHOW
+from probe_kernel.commands.writing import CONVERT, EXPORT, STATISTICS
 
 from . import __version__
 

@@ -47,6 +47,8 @@ def _story(found: Exported) -> Iterator[str]:
         f"{found.path} holds {found.tensors} tensors and {found.arguments} other values of {found.records} records, "
         f"of {runs} ({found.bytes / 1e6:.1f} MB)."
     )
+    if found.watched:
+        yield f"It has {found.watched} numbers of task watch."
     if found.left_out:
         yield f"The filter left out {found.left_out} records."
     if found.killed:
@@ -58,7 +60,10 @@ def _story(found: Exported) -> Iterator[str]:
     if found.form == "parquet":
         # As a pattern within quotes of SQL: the path may hold quotes, and what patterns are made of.
         path = re.sub(r"([\[*?])", r"[\1]", str(found.path)).replace("'", "''")
-        query = f"FROM '{path}/tensors/**/*.parquet' WHERE NOT finite ORDER BY step, rank, call_order"
+        table, where = ("tensors", "NOT finite ORDER BY step, rank, call_order")
+        if not found.runs:
+            table, where = ("watch", "NOT isfinite(norm) ORDER BY step, rank")
+        query = f"FROM '{path}/{table}/**/*.parquet' WHERE {where}"
         yield f'  duckdb -c "{_SHELL.sub(_ESCAPED, query)}"'
     else:
         yield f"  tensorboard --logdir {shlex.quote(str(found.path))}"

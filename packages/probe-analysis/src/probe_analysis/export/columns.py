@@ -13,7 +13,7 @@ from probe_format.values import plain
 
 from probe_analysis.compare.tolerance import dtype_name
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 """The first number changes when a column changes its meaning or goes, the second when one is added."""
 
 Type = Literal["text", "integer", "double", "boolean", "texts", "integers"]
@@ -64,7 +64,13 @@ TABLES: Mapping[str, Columns] = {
         report="text",
     ),
 }  # fmt: skip
-"""Table -> its columns. ``step`` and ``rank`` are in the names of the folders."""
+"""Table of dumped steps -> its columns. ``step`` and ``rank`` are in the names of the folders."""
+
+WATCHED = _columns(
+    step="integer", time="double", kind="text", module="text", tensor="text", elements="integer", norm="double",
+    nan_count="integer", inf_count="integer",
+)  # fmt: skip
+"""The columns of the table `watch`."""
 
 
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1

@@ -14,6 +14,7 @@ from typing import Any
 
 from probe_format.errors import FormatError, ProbeError
 from probe_format.statistics import COUNTS, WHOLE
+from probe_format.watch import WatchFile
 
 from probe_analysis.calls.run import Run
 
@@ -29,17 +30,9 @@ def write_curves(runs: Iterable[Run], folder: Path, count: ExportCount) -> None:
 
     Raises ProbeError, which says what to install, where tensorboard cannot be imported.
     """
-    try:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.record_writer import RecordWriter
-    except ImportError as error:
-        raise ProbeError(
-            f"Event files are written by tensorboard, which cannot be imported here ({error}). Install it with: "
-            "pip install 'probe-analysis[tensorboard]'"
-        ) from error
+    tensorboard = _tensorboard()
     for name, steps in groupby(runs, lambda run: f"{run.rank.mode or ''}/{run.rank.path.name}".lstrip("/")):
-        with closing(_EventFile((Event, Summary, RecordWriter), folder / name)) as file:
+        with closing(_EventFile(tensorboard, folder / name)) as file:
             for run in steps:
                 try:
                     for rows in count.rows(run):
@@ -49,6 +42,37 @@ def write_curves(runs: Iterable[Run], folder: Path, count: ExportCount) -> None:
                     count.end(run)
                 except FormatError as error:
                     count.errors.append((run.label, str(error)))
+
+
+def write_watched_curves(files: Iterable[WatchFile], folder: Path, count: ExportCount) -> None:
+    """Write one event file for each watch file: ``gradients/blocks.0.up.weight``, and its non-finite elements."""
+    tensorboard = _tensorboard()
+    for file in files:
+        with closing(_EventFile(tensorboard, folder / file.label)) as out:
+            for row in file.rows:
+                found = [
+                    (f"{column.kind}/{column.name}", norm)
+                    for i, column in enumerate(file.columns)
+                    if (norm := row.norm(i)) is not None
+                ]
+                count.amounts["watched"] += len(found)
+                for i, (nan, infinite) in row.bad.items():
+                    column = file.columns[i]
+                    found.append((f"not_finite/{column.kind}/{column.name}", float(nan + infinite)))
+                count.amounts["too_large"] += out.add(row.step, found, row.time)
+
+
+def _tensorboard() -> tuple[Any, Any, Any]:
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+    except ImportError as error:
+        raise ProbeError(
+            f"Event files are written by tensorboard, which cannot be imported here ({error}). Install it with: "
+            "pip install 'probe-analysis[tensorboard]'"
+        ) from error
+    return Event, Summary, RecordWriter
 
 
 def _scalars(record: str, cells: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -69,8 +93,8 @@ class _EventFile:
         self._file = record_writer((folder / f"events.out.tfevents.{int(self._now)}.probe").open("wb"))
         self._file.write(event(wall_time=self._now, file_version="brain.Event:2").SerializeToString())
 
-    def add(self, step: int, scalars: Iterable[tuple[str, float]]) -> int:
-        """Add numbers of one step: (tag, number) of each.
+    def add(self, step: int, scalars: Iterable[tuple[str, float]], at: float | None = None) -> int:
+        """Add numbers of one step: (tag, number) of each. at: when that was; now where it is not known.
 
         Return how many a float32 does not hold. TensorBoard has no other, and shows them as infinite.
         """
@@ -81,7 +105,7 @@ class _EventFile:
                 number = math.copysign(math.inf, number)
             tag = tag.encode("utf-8", "backslashreplace").decode()
             values.append(self._summary.Value(tag=tag, simple_value=number))
-        event = self._event(wall_time=self._now, step=step, summary=self._summary(value=values))
+        event = self._event(wall_time=at or self._now, step=step, summary=self._summary(value=values))
         self._file.write(event.SerializeToString())
         return too_large
 

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from attrs import evolve, frozen
+from probe_format import Dump
 from probe_format.errors import FormatError, UsageError
 from probe_format.safe_files import naming
+from probe_format.watch import WatchFile, watch_files
 
 from probe_analysis.calls.run import Progress, Run, Source, runs_of
 
 from .columns import SCHEMA_VERSION
-from .events import write_curves
+from .events import write_curves, write_watched_curves
 from .rows import ExportCount
-from .tables import GROUP, write_tables
+from .tables import GROUP, write_tables, write_watched
 
 Form = Literal["parquet", "tensorboard"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -33,6 +35,7 @@ class Exported:
     runs, records, tensors, arguments: how many are in it.
     left_out: how many records the filter left out.
     too_large: how many numbers TensorBoard's float32 does not hold, which are infinite there.
+    watched: how many numbers are of task `watch`.
     killed: the labels of runs that were killed, whose records come from their journals.
     lost: what is lost in each run that lacks something.
     errors: (label or record, why) of what could not be read, or not wholly.
@@ -47,6 +50,7 @@ class Exported:
     arguments: int
     left_out: int
     too_large: int
+    watched: int
     killed: tuple[str, ...]
     lost: tuple[str, ...]
     errors: tuple[tuple[str, str], ...]
@@ -80,16 +84,24 @@ def export(
         raise UsageError(f"export writes {' or '.join(FORMS)}, not {form!r}.")
     if group < 1:
         raise UsageError(f"A group has at least one row, not {group}.")
-    runs = sorted(runs_of(dump, step=step, rank=rank), key=_place)
+    files = [] if filter else _watch_files(dump, step, rank)
+    try:
+        runs = sorted(runs_of(dump, step=step, rank=rank), key=_place)
+    except FormatError:
+        if not files:
+            raise
+        runs = []
     count = ExportCount(filter, progress)
     with naming(to), _whole_folder(Path(to), overwrite=overwrite) as folder:
         # With nothing read yet: what is read of a run goes with it, so that one is held at a time.
         fresh = (Run(run.label, evolve(run.rank)) for run in runs)
         if form == "parquet":
             write_tables(fresh, folder, count, group)
+            write_watched(files, folder, count, group)
         else:
             write_curves(fresh, folder, count)
-        if count.amounts["runs"] == 0:
+            write_watched_curves(files, folder, count)
+        if count.amounts["runs"] == 0 and count.errors:
             raise FormatError(f"Nothing of {count.errors[0][0]} can be read: {count.errors[0][1]}")
         told = {"filter": filter, "killed": count.killed, "errors": count.errors}
         document = {"schema_version": SCHEMA_VERSION, "form": form, **count.amounts, **told}
@@ -97,6 +109,15 @@ def export(
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     killed, lost, errors = tuple(count.killed), tuple(count.lost), tuple(count.errors)
     return Exported(Path(to), form, killed=killed, lost=lost, errors=errors, bytes=size, **count.amounts)
+
+
+def _watch_files(dump: Source, step: int | None, rank: int | None) -> list[WatchFile]:
+    """Return what task `watch` left; with a step, only its rows. Of an open dump, nothing."""
+    files = [] if isinstance(dump, Dump) else watch_files(dump)
+    files = [file for file in files if rank in (None, file.rank)]
+    for file in files:
+        file.rows = [row for row in file.rows if step in (None, row.step)]
+    return [file for file in files if file.rows]
 
 
 def _place(run: Run) -> tuple[str, str, int]:

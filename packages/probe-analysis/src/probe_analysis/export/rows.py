@@ -134,7 +134,7 @@ def leaves(record: Any) -> Iterator[tuple[ValuePath, Any]]:
                 yield from (((*path, *below), tensor) for below, tensor in tensors(node))
 
 
-_AMOUNTS = ("runs", "records", "tensors", "arguments", "left_out", "too_large")
+_AMOUNTS = ("runs", "records", "tensors", "arguments", "left_out", "too_large", "watched")
 
 
 @define(eq=False)

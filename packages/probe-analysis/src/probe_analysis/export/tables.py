@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.errors import FormatError, ProbeError
+from probe_format.watch import WatchFile
 
 from probe_analysis.calls.run import Run
 
-from .columns import SCHEMA_VERSION, TABLES, json_text
+from .columns import SCHEMA_VERSION, TABLES, WATCHED, Columns, json_text
 from .rows import ExportCount
 
 GROUP = 1 << 15
@@ -24,6 +25,44 @@ def write_tables(runs: Iterable[Run], folder: Path, count: ExportCount, group: i
     group: how many rows of a table are held in memory.
     Raises ProbeError, which names the extra, where pyarrow is not installed.
     """
+    pyarrow = _pyarrow()
+    for run in runs:
+        with ExitStack() as stack:
+            part = _part(run)
+            tables = {
+                table: stack.enter_context(
+                    closing(_TableWriter(pyarrow, table, columns, folder / table / part, group))
+                )
+                for table, columns in TABLES.items()
+            }
+            _write(run, tables, count)
+
+
+def write_watched(files: Iterable[WatchFile], folder: Path, count: ExportCount, group: int = GROUP) -> None:
+    """Write the table of the numbers that task `watch` left: one row for each tensor of each step."""
+    pyarrow = _pyarrow()
+    for file in files:
+        path = folder / "watch" / f"rank={file.rank or 0}" / f"{file.path.stem}.parquet"
+        with closing(_TableWriter(pyarrow, "watch", WATCHED, path, group)) as table:
+            for row in file.rows:
+                shared = {"step": row.step, "time": row.time}
+                found = [
+                    {
+                        "kind": c.kind,
+                        "module": c.layer,
+                        "tensor": c.what,
+                        "elements": c.elements,
+                        "norm": norm,
+                        **dict(zip(("nan_count", "inf_count"), row.bad.get(i, (None, None)), strict=True)),
+                    }
+                    for i, c in enumerate(file.columns)
+                    if (norm := row.norm(i)) is not None
+                ]
+                table.add(shared, found)
+                count.amounts["watched"] += len(found)
+
+
+def _pyarrow() -> Any:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -32,16 +71,7 @@ def write_tables(runs: Iterable[Run], folder: Path, count: ExportCount, group: i
             f"Parquet is written by pyarrow, which cannot be imported here ({error}). Install it with: "
             "pip install 'probe-analysis[export]'"
         ) from error
-    for run in runs:
-        with ExitStack() as stack:
-            part = _part(run)
-            tables = {
-                table: stack.enter_context(
-                    closing(_TableWriter(pyarrow, table, folder / table / part, group))
-                )
-                for table in TABLES
-            }
-            _write(run, tables, count)
+    return pyarrow
 
 
 def _write(run: Run, tables: Mapping[str, _TableWriter], count: ExportCount) -> None:
@@ -79,11 +109,11 @@ def _part(run: Run) -> str:
 class _TableWriter:
     """Write the rows of one table into one file; `close` writes the last of them. group: how many rows to hold."""
 
-    def __init__(self, pyarrow: Any, table: str, path: Path, group: int) -> None:
+    def __init__(self, pyarrow: Any, table: str, columns: Columns, path: Path, group: int) -> None:
         types = {"text": pyarrow.string(), "integer": pyarrow.int64(), "double": pyarrow.float64()}
         types |= {"texts": pyarrow.list_(types["text"]), "integers": pyarrow.list_(types["integer"])}
         types["boolean"] = pyarrow.bool_()
-        fields = [pyarrow.field(name, types[kind]) for name, kind in TABLES[table].items()]
+        fields = [pyarrow.field(name, types[kind]) for name, kind in columns.items()]
         about = {"probe_export_version": SCHEMA_VERSION, "probe_export_table": table}
         self._pyarrow, self._group = pyarrow, group
         self._schema = pyarrow.schema(fields, metadata=about)

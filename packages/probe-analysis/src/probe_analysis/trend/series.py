@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cached_property
 
 from attrs import field, frozen
 
@@ -17,7 +18,7 @@ class Point:
     value: float | None
 
 
-@frozen
+@frozen(slots=False)
 class Series:
     """Hold the values of one tensor over steps and ranks.
 
@@ -45,8 +46,15 @@ class Series:
 
     def of_step(self, step: int) -> float | None:
         """Return its value in a step: of several ranks that of the largest magnitude, or one that is not finite."""
-        values = [p.value for p in self.points if p.step == step and p.value is not None]
-        return max(values, key=magnitude, default=None)
+        return max(self._by_step.get(step, ()), key=magnitude, default=None)
+
+    @cached_property
+    def _by_step(self) -> dict[int, list[float]]:
+        found: dict[int, list[float]] = {}
+        for point in self.points:
+            if point.value is not None:
+                found.setdefault(point.step, []).append(point.value)
+        return found
 
 
 def span(values: Iterable[float | None]) -> float:

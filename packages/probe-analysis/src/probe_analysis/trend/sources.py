@@ -13,7 +13,7 @@ from probe_analysis.align.tree import plain_path
 from probe_analysis.calls.run import Call, Run
 from probe_analysis.compare.distance import as_float
 
-Quantity = Literal["gradients", "weights", "updates", "activations"]
+Quantity = Literal["gradients", "weights", "updates", "moments", "activations"]
 Statistic = Literal["Norm", "Max", "Min", "Mean", "magnitude", "rms"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)

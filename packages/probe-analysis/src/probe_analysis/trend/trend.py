@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
+from probe_format import Dump
 from probe_format.errors import FormatError
+from probe_format.watch import watch_files
 
 from probe_analysis.calls.run import Progress, Source, runs_of
 from probe_analysis.frame import Framed, frame_of
 
 from .series import Point, Series, grown, span
 from .sources import Found, Quantity, Statistic, statistic_of, tensors_of
+from .watched import watched_values
 
 _LEVELS = {
     "gradients": "the gradients of parameters are recorded at the levels L0 and mix, after a backward pass",
     "weights": "parameters are recorded at the levels L0 and mix",
     "updates": "updates are the difference between the parameters of two steps: dump two, at level L0 or mix",
+    "moments": "only task watch records them, with moments: true",
     "activations": "every level records them, of what the model calls",
 }
 
@@ -79,13 +84,19 @@ def trend(
 ) -> Trend:
     """Return how a quantity runs over the steps, layers and ranks of a dump.
 
+    Where task `watch` has left files, norms (and ``rms``) come from these: gradients as the optimizer got them, and
+    updates as they were.
+
     quantity: ``gradients`` (of parameters, before any reduction over ranks), ``weights``, ``updates`` (of weights, from
-        one step to the next) or ``activations``.
+        one step to the next), ``moments`` (of task `watch`) or ``activations``.
     statistic: which number of each tensor: Norm, Max, Min, Mean, ``magnitude`` (the largest absolute value) or ``rms``.
     step, rank: only these; None for all.
     progress: called with (label, runs read, runs in all).
     Raises FormatError when the dump cannot be read, or has nothing of the quantity.
     """
+    if statistic in ("Norm", "rms") and not isinstance(dump, Dump) and (files := watch_files(dump)):
+        watched = watched_values(files, quantity, rms=statistic == "rms", step=step, rank=rank)
+        return _ranked(quantity, statistic, watched.points, watched.ranks, watched.notes)
     runs = list(runs_of(dump, step=step, rank=rank))
     notes = [f"{run.label}: {run.rank.lost}" for run in runs if run.rank.lost]
     values: dict[tuple[str, str], list[Point]] = {}
@@ -112,14 +123,25 @@ def trend(
     if all(point.value is None for points in values.values() for point in points):
         how = "dump with summary_mode statistics, or md5"
         raise FormatError(f"The tensors of {quantity} in {runs[0].label} have no statistics: {how}.")
-    series = [_series(key, points, place) for place, (key, points) in enumerate(values.items())]
     if bounds:
         notes.append(
             "Tensors were not saved, so an update counts as what the statistic of its weight changed by: at least that."
         )
-    steps = tuple(dict.fromkeys(point.step for each in series for point in each.points))
-    ranks = tuple(dict.fromkeys(run.rank.number for run in runs))
-    whole = Trend(quantity, statistic, tuple(series), steps, ranks, _rule(steps, ranks), tuple(notes))
+    return _ranked(quantity, statistic, values, dict.fromkeys(run.rank.number for run in runs), notes)
+
+
+def _ranked(
+    quantity: Quantity,
+    statistic: Statistic,
+    values: Mapping[tuple[str, str], list[Point]],
+    ranks: Iterable[int | None],
+    notes: Iterable[str],
+) -> Trend:
+    series = [_series(key, points, place) for place, (key, points) in enumerate(values.items())]
+    steps = tuple(sorted({point.step for each in series for point in each.points}))
+    whole = Trend(
+        quantity, statistic, tuple(series), steps, tuple(ranks), _rule(steps, tuple(ranks)), tuple(notes)
+    )
     first = sorted(series, key=lambda each: (-whole.ranked(each), each.place))
     return evolve(whole, series=tuple(first))
 

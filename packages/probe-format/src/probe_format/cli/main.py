@@ -134,6 +134,7 @@ COMMANDS = {
     "report": ("probe-analysis", "make a page of a dump, or of two, to look at in a browser"),
     "run": ("probe-runtime", "run a training script, and dump its steps"),
     "trend": ("probe-analysis", "follow a quantity over steps, layers and ranks"),
+    "watch": ("probe-analysis", "show a run with task watch while it goes on"),
 }
 
 

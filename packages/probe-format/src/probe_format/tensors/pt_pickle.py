@@ -5,8 +5,6 @@ size), and others build or call what a tensor never needs. So the opcodes are sc
 most, and those that pass take no more memory than the pickle has bytes, but for a small factor.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import pickletools
@@ -31,7 +29,7 @@ class Name:
 
     name: str
 
-    def __call__(self, *arguments: Any) -> Call:
+    def __call__(self, *arguments: Any) -> "Call":
         return Call(self, arguments)
 
 

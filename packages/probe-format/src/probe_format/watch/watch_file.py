@@ -62,6 +62,7 @@ class WatchFile:
     ended: bool = False
     left: int = 0
     _at: int = 0
+    _numbers: dict[str, Any] = field(factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> WatchFile:
@@ -165,8 +166,16 @@ class WatchFile:
 
     def total(self, row: Row, kind: str) -> float | None:
         """Return the norm of all tensors of a kind together; None where there is none in this step."""
-        norms = [n for i, _ in self.of_kind(kind) if (n := row.norm(i)) is not None]
-        return float(np.linalg.norm(np.array(norms, np.float64))) if norms else None
+        if self._numbers.get("", ()) != len(self.columns):
+            self._numbers = {"": len(self.columns)}
+        numbers = self._numbers.get(kind)
+        if numbers is None:
+            numbers = self._numbers[kind] = np.array([i for i, _ in self.of_kind(kind)], np.intp)
+        norms = row.values[numbers[numbers < len(row.values)]].astype(np.float64)
+        if row.wide:
+            norms = np.array([n for i in numbers.tolist() if (n := row.norm(i)) is not None])
+        norms = norms[~(norms < 0.0)]
+        return float(np.linalg.norm(norms)) if norms.size else None
 
     def bad(self, row: Row) -> int:
         """Return how many columns of a row are not finite."""

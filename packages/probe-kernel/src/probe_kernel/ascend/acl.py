@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import attrs
 from probe_format.errors import ConfigError, Problem
@@ -12,8 +12,11 @@ from probe_kernel.control.description import as_tuple, checked, plain_path
 from probe_kernel.control.iteration_ranges import parse_iterations
 from probe_kernel.control.option_checks import told
 
+Side = Literal["all", "input", "output"]
+Level = Literal["op", "kernel", "all"]
+Data = Literal["tensor", "stats"]
+Scene = Literal["lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump"]
 _STATISTICS = choice("Max", "Min", "Avg", "Nan", "Negative Inf", "Positive Inf", "L2norm")
-_SCENES = ("lite_exception", "aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump")
 
 
 @attrs.frozen
@@ -65,17 +68,13 @@ class AclDump:
         (), "entries of dump_list: an AclModel() selects everything; an empty list is for single operators (PyTorch)",
         _models, converter=as_tuple,
     )  # fmt: skip
-    mode: Literal["all", "input", "output"] = key(
-        "all", "which sides to dump", choice("all", "input", "output")
-    )
-    level: Literal["op", "kernel", "all"] | None = key(
-        None, "operators, kernels or both", choice("op", "kernel", "all")
-    )
+    mode: Side = key("all", "which sides to dump", choice(*get_args(Side)))
+    level: Level | None = key(None, "operators, kernels or both", choice(*get_args(Level)))
     step: Any = key("all", "iterations, as in KernelDump", parse_iterations)
-    data: Literal["tensor", "stats"] | None = key(None, "tensors or statistics", choice("tensor", "stats"))
+    data: Data | None = key(None, "tensors or statistics", choice(*get_args(Data)))
     stats: Sequence[str] | None = key(None, "which statistics", _statistics, converter=as_tuple)
     debug: bool = key(False, "dump only operators that overflow", flag)
-    scene: str | None = key(None, "dump only operators that fail", choice(*_SCENES))
+    scene: Scene | None = key(None, "dump only operators that fail", choice(*get_args(Scene)))
     op_switch: bool = key(True, "dump single operators, as PyTorch runs them", flag)
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import attrs
 from probe_format.errors import Problem
@@ -10,6 +10,12 @@ from probe_runtime.config import ConfigEntry, Findings, choice, declared_keys, f
 
 from . import option_checks
 from .iteration_ranges import parse_iterations
+
+Saved = Literal["tensor", "statistic", "full"]
+FileFormat = Literal["npy", "bin"]
+Processor = Literal["host", "device"]
+Precision = Literal["high", "low"]
+DebugMode = Literal[0, 1, 2, 3, 4]
 
 
 def as_tuple(value: Any) -> Any:
@@ -41,9 +47,7 @@ class KernelDump:
 
     path: str | os.PathLike[str] | None = attrs.field(default=None, converter=plain_path)
     """Absolute folder of letters, digits, ``-``, ``_`` and ``/``. None: ``$MS_DIAGNOSTIC_DATA_PATH/debug_dump``."""
-    net_name: str = key(
-        "Net", "folder name of the network: letters, digits, `-` and `_`", option_checks.net_name
-    )
+    net_name: str = key("Net", "its folder: letters, digits, `-` and `_`", option_checks.net_name)
     iterations: str | int | range | Sequence[str | int | range] = key(
         "all", '`"0|5-8|100-120"`, `"all"`, or numbers and ranges; counted from 0', parse_iterations,
         converter=_iterations,
@@ -57,38 +61,28 @@ class KernelDump:
     devices: Sequence[int] | None = key(
         None, "device numbers; None means 0 to 7, MindSpore's own default", option_checks.devices, converter=_devices
     )  # fmt: skip
-    saved_data: Literal["tensor", "statistic", "full"] | None = key(
-        None, "tensors, their statistics, or both", choice("tensor", "statistic", "full")
-    )
+    saved_data: Saved | None = key(None, "tensors, their statistics, or both", choice(*get_args(Saved)))
     statistic_category: str | Sequence[str] | None = key(
         None, "which statistics; None means max, min and l2norm", option_checks.statistics, converter=as_tuple
     )
-    op_debug_mode: Literal[0, 1, 2, 3, 4] = key(
+    op_debug_mode: DebugMode = key(
         0, "0: kernels as chosen; 3: only kernels that overflowed; 4: only the inputs of a kernel that failed, "
-        "whatever `outputs` says", option_checks.number(0, 1, 2, 3, 4),
+        "whatever `outputs` says", option_checks.number(*get_args(DebugMode)),
     )  # fmt: skip
     overflow_number: int | None = key(
         None,
         "with op_debug_mode 3: how many overflows, in order of time; 0 means all",
         option_checks.whole(0),
     )
-    file_format: Literal["npy", "bin"] | None = key(None, "of the files", choice("npy", "bin"))
-    trans_flag: bool | None = key(
-        None, "True: saved in the host's NCHW layout; False: in the device's own", flag
-    )
-    stat_calc_mode: Literal["host", "device"] | None = key(
-        None, "where statistics are computed", choice("host", "device")
-    )
-    device_stat_precision_mode: Literal["high", "low"] | None = key(
-        None, "of statistics on the device", choice("high", "low")
-    )
+    file_format: FileFormat | None = key(None, "of the files", choice(*get_args(FileFormat)))
+    trans_flag: bool | None = key(None, "True: in the host's NCHW layout; False: in the device's own", flag)
+    stat_calc_mode: Processor | None = key(None, "what computes statistics", choice(*get_args(Processor)))
+    device_stat_precision_mode: Precision | None = key(None, "the device's", choice(*get_args(Precision)))
     sample_mode: Literal[0, 1] | None = key(None, "1: samples of tensors", option_checks.number(0, 1))
     sample_num: int | None = key(None, "elements in a sample", option_checks.whole(1))
     save_kernel_args: bool | None = key(None, "whether to save the arguments of kernels", flag)
     set_dump: bool = key(False, "dump what `mindspore.set_dump(target)` has marked", flag)
-    synchronous: bool | None = key(
-        None, "`e2e_dump_settings.enable`: False dumps asynchronously, on Ascend", flag
-    )
+    synchronous: bool | None = key(None, "`enable` of the file: False dumps asynchronously, on Ascend", flag)
 
 
 def checked(description: Any) -> tuple[dict[str, Any], list[Problem]]:

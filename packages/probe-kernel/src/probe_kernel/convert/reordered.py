@@ -3,8 +3,6 @@
 The file is read piece by piece, and not mapped: one that is cut short meanwhile would end the process.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -29,6 +27,8 @@ _PIECES = 1 << 20, 8 << 20
 #: Parts of a piece from this size on are read one by one.
 _PART = 512
 _WORKERS = 2
+#: A number for each dimension but the last ones, and a slice of the next.
+Index = tuple[Any, ...]
 
 
 @frozen
@@ -130,10 +130,6 @@ class Reordered:
             kept.append(max(0, min(count, size - begin)))
             first = first * size + begin
         return padded, kept, first
-
-
-#: A number for each dimension but the last ones, and a slice of the next.
-Index = tuple[Any, ...]
 
 
 def _places(shape: tuple[int, ...], most: int) -> Iterator[Index]:

@@ -1,7 +1,5 @@
 """Open a kernel dump and walk its ranks, iterations, kernels and tensors lazily."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -24,7 +22,7 @@ _HEADER = "NodeExecutionOrder-FullNameWithScope"
 _NUMBER = re.compile(r"_graph_(\d+)\.")
 
 
-def open(path: str | Path) -> Dump:
+def open(path: str | Path) -> "Dump":
     """Open a kernel dump: the folder given to the dumper, or any folder in it.
 
     Finds the folders with kernel files and reads nothing else; names are parsed when a folder is first used, values
@@ -47,9 +45,9 @@ class Dump:
     """Hold the ranks of an opened kernel dump. ranks: in the order of their numbers."""
 
     path: Path
-    ranks: tuple[Rank, ...]
+    ranks: tuple["Rank", ...]
 
-    def rank(self, number: int | None) -> Rank:
+    def rank(self, number: int | None) -> "Rank":
         """Return the rank with this number. Raises KeyError, naming the existing ones, when it does not exist."""
         for rank in self.ranks:
             if rank.number == number:
@@ -83,7 +81,7 @@ class Rank:
     iterations: tuple[Iteration, ...] = field(repr=False)
 
     @cached_property
-    def graphs(self) -> Mapping[int, LazyGraph]:
+    def graphs(self) -> Mapping[int, "LazyGraph"]:
         """Return the graphs in text form, by number; empty where none were saved."""
         files = find_graph_files(self.path / "graphs", "ms_output_trace_code", ".ir")
         return {number: LazyGraph(path) for number, path in files.items()}

@@ -29,7 +29,7 @@ from probe_mindspore.patching.compile_hook import API, compilation_replaced
 
 from . import compile_cache
 from .copied_graph import CopiedGraph, Outcome
-from .piece_gradients import BRANCHES, Called, PieceGradients, UndifferentiatedError, compiled
+from .piece_gradients import UNCALLED, Called, PieceGradients, UndifferentiatedError, compiled
 from .search import Extent, SearchResult, UntappableError, search
 
 _seed = importlib.import_module("mindspore.common.seed")  # whose name there is also that of a function
@@ -159,8 +159,8 @@ class CopiedCompilations:
         outcome: Outcome,
     ) -> None:
         """Prepare to read the gradients inside a jitted piece that has run."""
-        if not graph.plan.is_straight or called.what is None:
-            raise UndifferentiatedError(BRANCHES)
+        if called.what is None:
+            raise UndifferentiatedError(UNCALLED)
         try:
             inputs = list(compiled(called, out, list(graph.executor.get_params(graph.run).values())))
         except Exception as e:

@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import _thread
-import ctypes
 import itertools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import copy_context
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 from attrs import define, field
 from mindspore import Tensor
 
-from probe_mindspore.hooks import autograd
-from probe_mindspore.patching.compile_hook import API
 from probe_mindspore.tensors.tensor_view import TensorView, view_of
 
 from .host_callback import deliver
-from .replay_plan import PlannedMessage, ReplayPlan, Source, UncopiedError, replay_plan
-from .replay_process import PATIENCE, Evaluation, ReplayError, replay_process
+from .replay_plan import PlannedMessage, ReplayPlan, Source, replay_plan
+from .replay_process import PATIENCE, Evaluated, Evaluation, ReplayError, replay_process
 from .routes import route
 from .search import SearchResult
 
 _DRAWS = 16  # how many runs of random kernels are looked through for the one that the run is at
 _DRAWING = 10.0  # seconds after which none of these begins
 _numbers = itertools.count()
-#: Whether another graph with branches may run while PyNative records a jitted one. On 2.7, which has not this function
-#: and one state for all pieces, a later run of the user's failed once ("The pointer[actor] is null").
-_BESIDE = hasattr(API._PyNativeExecutor, "set_jit_compile_phase")
-#: Why a jitted piece with branches has no records there.
-UNSHADOWED = (
-    "PyNative takes the gradients of this jitted piece, and which way it goes is decided when it runs: no copy runs "
-    "beside such a piece on MindSpore 2.7"
-)
 _NOTHING: Mapping[str, TensorView] = MappingProxyType({})
 
 
@@ -72,7 +59,8 @@ class CopiedGraph:
 
     name: of what was compiled.
     executor: MindSpore's object that holds both graphs.
-    run, tapped: the keys of the user's graph, and of the one with taps, which is never the run.
+    run, tapped: the keys of the user's graph, and of the one with taps, which is never the run and is dropped once
+        there is a plan.
     found: what the search for taps found.
     seconds: how long compiling the tapped one took.
     wanted: the names of the taps (`Route`) whose values are recorded.
@@ -89,14 +77,22 @@ class CopiedGraph:
     failed: Exception | None = None
     number: int = field(factory=_numbers.__next__)
     _plan: ReplayPlan | None = None
+    _more: dict[str, Any] = field(factory=dict)
 
     @property
     def plan(self) -> ReplayPlan:
         """Return the plan, which is made with the first run."""
         if self._plan is None:
-            sites = {site for site, name in route().names.items() if name in self.wanted}
-            self._plan = replay_plan(self._exported(self.run), lambda: self._exported(self.tapped), sites)
+            run, tapped = self._exported(self.run), lambda: self._exported(self.tapped)
+            self._plan = replay_plan(run, tapped, self._sites())
+            ours = self.executor.get_params(self.tapped)
+            theirs = self.executor.get_params(self.run)
+            self._more = {name: ours[name] for name in self._plan.parameters if name not in theirs}
+            self.executor.del_net_res(None, {self.tapped})  # of which MindSpore keeps 30 MB and more
         return self._plan
+
+    def _sites(self) -> set[int]:
+        return {site for site, name in route().names.items() if name in self.wanted}
 
     def _exported(self, key: str) -> bytes:
         return bytes(self.executor.get_func_graph_proto(key, "mind_ir", False))
@@ -113,13 +109,10 @@ class CopiedGraph:
         except Exception as e:
             self.failed = e.with_traceback(None)  # whose frames hold tensors
             raise
-        parameters = self.executor.get_params(self.run)
-        own = {name: before.get(name, parameters[name]) for name in plan.parameters}
-        if not plan.is_straight:
-            if not _BESIDE and autograd.recording():
-                raise UncopiedError(UNSHADOWED)
-            return own, self._shadowed(inputs, own)
-        given = {"arguments": inputs, "parameters": own, "written": plan.written}
+        own = {**self._more, **self.executor.get_params(self.run), **before}
+        own = {name: own[name] for name in plan.parameters}
+        given: dict[str, Any] = {"arguments": inputs, "parameters": own, "written": plan.written}
+        given["sites"] = None if plan.is_straight else self._sites()
         return own, replay_process.begin(self.number, plan.model, given)
 
     def end(self, begun: Any, out: Any, outcome: Outcome) -> list[int]:
@@ -128,27 +121,24 @@ class CopiedGraph:
         Raises ReplayError where there is no copy.
         """
         plan, (own, one), real = self.plan, begun, list(_views(out))
-        if not plan.is_straight:
-            self._compare(one, real, {}, {}, outcome)
-            return []
         found = self._result(one)
         draws = _DRAWS if plan.random and plan.whole else 0
         end = time.monotonic() + _DRAWING
-        while draws and time.monotonic() < end and not _equal(found[0], real):
+        while draws and time.monotonic() < end and not _equal(found.outputs, real):
             draws -= 1
             found = self._result(replay_process.again(one))
         replay_process.forget(one)
         after = {name: view_of(own[name]) for name in plan.written}
-        self._compare(found[0], real, found[2], after, outcome)
-        return self._send(found[1], one.kept, outcome)
+        self._compare(found.outputs, real, found.written, after, outcome)
+        return self._send(found, one.kept, outcome)
 
     def gradients(self, inputs: Sequence[Any], before: Any, tokens: Sequence[int], outcome: Outcome) -> None:
         """Evaluate the copy and send its messages of gradients; the calls that they belong to have these tokens."""
         _, one = self.begin(inputs, before)
-        self._send(self._result(one)[1], one.kept, outcome, tokens)
+        self._send(self._result(one), one.kept, outcome, tokens)
         replay_process.forget(one)
 
-    def _result(self, one: Evaluation) -> Any:
+    def _result(self, one: Evaluation) -> Evaluated:
         try:
             return replay_process.end(one, PATIENCE + 4 * self.seconds)
         except ReplayError as e:
@@ -156,7 +146,7 @@ class CopiedGraph:
             raise
 
     def _send(
-        self, outputs: Sequence[TensorView], kept: Any, outcome: Outcome, tokens: Sequence[int] | None = None
+        self, found: Evaluated, kept: Any, outcome: Outcome, tokens: Sequence[int] | None = None
     ) -> list[int]:
         """Send the messages of a run, in the order of the program. Return the answers to those that begin calls.
 
@@ -165,17 +155,19 @@ class CopiedGraph:
         answers: list[int] = []
         begun: list[int] = []
 
-        def array(source: Source | None, cell: int) -> Any:
+        def array(source: Any, cell: int) -> Any:
             if source is None:
                 return None
-            if source.how == "copy" or tokens is not None:
+            if tokens is not None or (isinstance(source, Source) and source.how == "copy"):
                 outcome.copied[cell] = None
-            elif source.how == "shares":
+            if not isinstance(source, Source):  # what the copy has sent itself
+                return source
+            if source.how == "shares" and tokens is None:
                 outcome.shares[cell] = None
             if source.constant is not None:
                 return source.constant
             if source.output is not None:
-                return outputs[source.output].data
+                return found.further[source.output].data
             if source.argument is not None:
                 return kept["arguments"][source.argument].data
             return kept["parameters"][source.parameter].data
@@ -196,7 +188,8 @@ class CopiedGraph:
             if what == "enter":
                 begun.append(answer)
 
-        _without_frames(lambda: deque(map(send, self.plan.messages), 0))
+        messages = self.plan.messages or [PlannedMessage(*one) for one in found.messages]
+        _without_frames(lambda: deque(map(send, messages), 0))
         return begun
 
     def _compare(self, copy: Any, real: Any, wrote: Any, after: Any, outcome: Outcome) -> None:
@@ -206,14 +199,6 @@ class CopiedGraph:
         differs += [name for name, view in after.items() if whole and not _equal([wrote[name]], [view])]
         outcome.equal += not differs and whole
         outcome.differs |= dict.fromkeys(differs)
-
-    def _shadowed(self, inputs: Sequence[Any], own: Any) -> list[TensorView]:
-        """Run the graph with taps, and undo what it did. Return what it gave."""
-        with _kept([*own.values(), *(t for t in flat(inputs) if isinstance(t, Tensor))]):
-            out = self.executor(tuple(inputs), self.tapped)
-            found = [_copied(view) for view in _views(out)]
-            autograd.wait()
-        return found
 
 
 def _without_frames(work: Callable[[], Any]) -> None:
@@ -233,38 +218,6 @@ def _without_frames(work: Callable[[], Any]) -> None:
     done.acquire()
     if failed:
         raise failed[0]
-
-
-@contextmanager
-def _kept(tensors: Sequence[Any]) -> Iterator[None]:
-    """Put the elements of tensors back where they lie: a graph that has run holds on to the memory itself.
-
-    A tensor that nothing has used yet may lie nowhere (MindSpore 2.7): it gets its memory in the block.
-
-    Raises ReplayError, before the block runs, where a tensor's memory does not hold its elements.
-    """
-    before = [(t, t.data_ptr(), bytes(view_of(t).data.tobytes())) for t in tensors]  # type: ignore[union-attr]
-    if not all(_holds(pointer, elements) for _, pointer, elements in before if pointer):
-        raise ReplayError("the memory of a tensor that it may write was not found, so it was not run beside")
-    try:
-        yield
-    finally:
-        for t, pointer, elements in before:
-            now = t.data_ptr()
-            if now and pointer in (0, now) and not _holds(now, elements):
-                ctypes.memmove(now, elements, len(elements))
-
-
-def _holds(pointer: int, elements: bytes) -> bool:
-    return ctypes.string_at(pointer, len(elements)) == elements
-
-
-def _copied(view: TensorView) -> TensorView:
-    return (
-        view
-        if view.data is None
-        else TensorView(view.type, view.dtype, view.shape, np.array(view.data), view.narrow)
-    )
 
 
 def _equal(one: Sequence[TensorView], other: Sequence[TensorView]) -> bool:

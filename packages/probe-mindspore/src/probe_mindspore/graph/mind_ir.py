@@ -69,6 +69,11 @@ class MindIr:
         """Return whether all that it computes is in one piece, without branches, loops and calls of other graphs."""
         return not self.model.functions
 
+    def everything(self) -> Iterator[Any]:
+        """Yield all nodes, with those of branches and loops."""
+        for part in (self.graph, *self.model.functions):
+            yield from part.node
+
     def op(self, name: str) -> str:
         """Return the operator that makes a value; "" for an argument or a Parameter."""
         return op_of(self.nodes[name]) if name in self.nodes else ""

@@ -25,9 +25,9 @@ from .copied_graph import CopiedGraph, Outcome, flat
 from .search import UntappableError
 
 #: Why the gradients inside a jitted piece have no records.
-BRANCHES = (
-    "PyNative takes the gradients of this jitted piece, and which way it goes is decided when it runs: a copy of its "
-    "backward pass cannot be evaluated beside it"
+UNCALLED = (
+    "PyNative takes the gradients of this jitted piece, and a copy cannot call it: it is a method of an object that is "
+    "no Cell, or got keywords that its signature does not name"
 )
 
 

@@ -30,6 +30,12 @@ ACTS = (
 )
 
 
+#: Why another one has none.
+UNEXPORTED = (
+    "it has branches or loops that are decided when it runs, and MindSpore cannot export it with taps"
+)
+
+
 class UncopiedError(UntappableError):
     """Report that a graph cannot be evaluated beside the run."""
 
@@ -59,7 +65,7 @@ class PlannedMessage:
 
     number: of the message, in the order of the program.
     token: the number of the message whose answer is its token, None for none.
-    values: where its tensors come from; None for one that is not wanted or not to be had.
+    values: where its tensors come from, or they themselves; None for one that is not wanted or not to be had.
     """
 
     site: int
@@ -67,20 +73,21 @@ class PlannedMessage:
     extra: int
     place: int
     token: int | None
-    values: tuple[Source | None, ...]
+    values: tuple[Source | npt.NDArray[Any] | None, ...]
 
 
 @frozen
 class ReplayPlan:
     """Hold what is evaluated beside a run.
 
-    model: the graph to evaluate, as MindIR: it gives (the run's outputs, further outputs).
+    model: the graph to evaluate, as MindIR: it gives (the run's outputs, further outputs); if not is_straight it is
+        the graph with taps, which gives the run's outputs, and sends the messages itself.
     parameters: the names of the Parameters that it takes.
     whole: whether it computes all that the run does, so that outputs and written Parameters can be compared.
     messages: what its further outputs are.
-    written: the Parameters that it writes.
+    written: the Parameters that it writes, or may write.
     random: whether it has kernels that draw random numbers.
-    is_straight: whether it can be evaluated by itself; else the graph with taps is to run beside the run.
+    is_straight: whether it is in one piece, without branches and loops that are decided when it runs.
     """
 
     model: bytes
@@ -96,17 +103,27 @@ def replay_plan(run: bytes, tapped: Callable[[], bytes], wanted: Container[int])
     """Return the plan.
 
     run: the user's graph, as MindIR.
-    tapped: returns the one with taps; MindSpore cannot export every loop of it.
+    tapped: returns the one with taps; MindSpore cannot export every one.
     wanted: the sites of messages whose values are recorded.
     """
     own = MindIr(run)
     if not own.is_straight:
-        if any(own.acts(node) for part in (own.graph, *own.model.functions) for node in part.node):
-            raise UncopiedError(ACTS)
-        return ReplayPlan(b"", tuple(own.parameters.values()), True, (), (), False, False)
+        return _branching(own, tapped)
     builder = _Builder(own, MindIr(tapped()), wanted)
     messages = tuple(builder.messages())
     return builder.finished(messages)
+
+
+def _branching(run: MindIr, tapped: Callable[[], bytes]) -> ReplayPlan:
+    if any(map(run.acts, run.everything())):
+        raise UncopiedError(ACTS)
+    try:
+        model = tapped()
+    except RuntimeError as e:
+        raise UncopiedError(UNEXPORTED) from e
+    parameters = tuple(MindIr(model).parameters.values())
+    random = any(map(run.is_random, run.everything()))
+    return ReplayPlan(model, parameters, True, (), parameters, random, False)
 
 
 @define(eq=False)
@@ -151,7 +168,7 @@ class _Builder:
                 continue
             site, layout, extra, place = map(int, meta)
             token = numbers.get(self._origin(ours[1]))
-            values: list[Source | None] = [None] * len(ours[2:])
+            values: list[Any] = [None] * len(ours[2:])
             if site in self.wanted:
                 values = [self._source(one) for one in ours[2:]]
             numbers[name] = len(numbers)

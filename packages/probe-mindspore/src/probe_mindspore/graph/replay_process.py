@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import itertools
-import mmap
 import os
 import pickle
 import subprocess
@@ -24,16 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import mindspore as ms
-import numpy as np
 from attrs import define, evolve, field, frozen
 
 from probe_mindspore.tensors.tensor_view import TensorView, view_of
 
+from .value_files import read_values, write_values
+
 #: How long an evaluation may take, beyond four times what compiling the graph took, in seconds.
 PATIENCE = 30.0
-_ALIGNED = 64  # bytes, as MindSpore's own memory is
 _START = 300.0  # until the process has imported MindSpore
-_READY = 0
+READY = 0  # the ticket of the process's first answer
 _CONTEXT = (
     "device_target",
     "device_id",
@@ -64,6 +62,21 @@ class Evaluation:
     kept: Mapping[str, Any]
 
 
+@frozen
+class Evaluated:
+    """Hold what an evaluation gave.
+
+    outputs, further: the graph's own outputs, and the further ones.
+    written: name -> the Parameters afterwards.
+    messages: what taps in the graph sent, as the fields of a `PlannedMessage`.
+    """
+
+    outputs: list[TensorView]
+    further: list[TensorView]
+    written: dict[str, TensorView]
+    messages: list[tuple[Any, ...]]
+
+
 @define(eq=False)
 class ReplayProcess:
     """Evaluate graphs in another process, which begins with the first of them. Safe to use from many threads."""
@@ -81,7 +94,7 @@ class ReplayProcess:
 
         number: that of the graph, which is compiled once.
         values: "arguments": tensors, nests of them and numbers; "parameters": name -> tensor; "written": the names of
-            those to give back.
+            those to give back; "sites": of the messages whose values are given back, None for a graph without taps.
         """
         with self._lock:
             pipe, folder = self._begun()
@@ -89,16 +102,16 @@ class ReplayProcess:
                 (folder / f"{number}.mindir").write_bytes(model)
                 self._sent.add(number)
             plain = {
+                **values,
                 "arguments": [_portable(t) for t in values["arguments"]],
                 "parameters": {name: _portable(t) for name, t in values["parameters"].items()},
-                "written": values["written"],
             }
             ticket = next(self._tickets)
             path = folder / f"{ticket}.values"
-            _write(path, plain)
+            write_values(path, plain)
             pipe.send((ticket, number, ticket))
             return Evaluation(
-                number, ticket, ticket, _read(path)
+                number, ticket, ticket, read_values(path)
             )  # the run may write to the tensors themselves
 
     def again(self, one: Evaluation) -> Evaluation:
@@ -109,18 +122,16 @@ class ReplayProcess:
             self._pipe.send((ticket, one.number, one.values))
             return evolve(one, ticket=ticket)
 
-    def end(
-        self, one: Evaluation, patience: float
-    ) -> tuple[list[TensorView], list[TensorView], dict[str, TensorView]]:
-        """Return (the graph's outputs, the further ones, the Parameters afterwards).
+    def end(self, one: Evaluation, patience: float) -> Evaluated:
+        """Return what an evaluation gave.
 
         Raises ReplayError when it fails, or takes longer than ``patience`` seconds; then the process ends.
         """
         failed = False
         with self._lock:
             try:
-                while not {_READY, one.ticket} <= self._answers.keys():
-                    limit = patience if _READY in self._answers else _START
+                while not {READY, one.ticket} <= self._answers.keys():
+                    limit = patience if READY in self._answers else _START
                     if self._pipe is None or not self._pipe.poll(limit):
                         raise ReplayError(f"it took longer than {limit:.0f} s")
                     ticket, error = self._pipe.recv()
@@ -130,9 +141,9 @@ class ReplayProcess:
                     raise ReplayError(error)
                 assert self._folder is not None
                 results = Path(self._folder.name) / f"{one.ticket}.results"
-                found = _read(results)
+                found: Evaluated = read_values(results)
                 results.unlink()
-                return found  # type: ignore[no-any-return]
+                return found
             except (EOFError, OSError) as e:
                 self.stop()
                 raise ReplayError("its process ended, as it does where memory does") from e
@@ -166,13 +177,18 @@ class ReplayProcess:
         if self._process is None:
             here, there = Pipe()
             path = os.pathsep.join(one or os.getcwd() for one in sys.path)
-            environment = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANK)} | {
-                "PYTHONPATH": path
-            }
+            environment = {k: v for k, v in os.environ.items() if not k.startswith(_OF_RANK)}
+            environment |= {"PYTHONPATH": path, "MS_DEV_FORCE_USE_COMPILE_CACHE": "1"}
             self._folder = tempfile.TemporaryDirectory(prefix="probe-replay-", ignore_cleanup_errors=True)
             context = {name: _setting(name) for name in _CONTEXT}
             (Path(self._folder.name) / "context").write_bytes(pickle.dumps((context, ms.get_seed())))
-            command = [sys.executable, "-m", __name__, str(there.fileno()), self._folder.name]
+            command = [
+                sys.executable,
+                "-m",
+                f"{__package__}.evaluator",
+                str(there.fileno()),
+                self._folder.name,
+            ]
             self._process = subprocess.Popen(
                 command,
                 env=environment,
@@ -187,30 +203,6 @@ class ReplayProcess:
             self._pipe = here
         assert self._pipe is not None and self._folder is not None
         return self._pipe, Path(self._folder.name)
-
-
-def _write(path: Path, value: Any) -> None:
-    """Write a value to a file, with the elements of its arrays as they lie in memory."""
-    with path.open("wb") as file:
-        places: list[tuple[int, int]] = []
-
-        def put(elements: pickle.PickleBuffer) -> None:
-            file.write(bytes(-file.tell() % _ALIGNED))
-            places.append((file.tell(), elements.raw().nbytes))
-            file.write(elements.raw())
-
-        rest = pickle.dumps(value, 5, buffer_callback=put)
-        end = file.tell()
-        pickle.dump((rest, places), file)
-        file.write(end.to_bytes(8, "little"))
-
-
-def _read(path: Path) -> Any:
-    """Return the value of a file. Its arrays are the file itself, mapped: what is written to them stays here."""
-    with path.open("rb") as file:
-        whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-    rest, places = pickle.loads(whole[int.from_bytes(whole[-8:], "little") :])
-    return pickle.loads(rest, buffers=[whole[at : at + size] for at, size in places])
 
 
 def _setting(name: str) -> Any:
@@ -233,82 +225,6 @@ def _portable(value: Any) -> Any:
     return view
 
 
-def _argument(value: Any) -> Any:
-    """Return what a graph is called with: all that is no tensor is mutable, else it would be a constant."""
-    return _tensor(value) if isinstance(value, TensorView) else ms.mutable(_nest(value))
-
-
-def _nest(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return type(value)(map(_nest, value))
-    if isinstance(value, dict):
-        return {key: _nest(one) for key, one in value.items()}
-    return _tensor(value) if isinstance(value, TensorView) else value
-
-
-def _tensor(view: TensorView) -> Any:
-    """Return a tensor with these elements."""
-    data = view.data
-    if view.narrow == "bfloat16" and data is not None:
-        return ms.Tensor((data.astype(np.uint32) << np.uint32(16)).view(np.float32), ms.bfloat16)
-    return ms.Tensor(data)
-
-
-def _views(value: Any) -> list[TensorView]:
-    if isinstance(value, ms.Tensor):
-        return [view_of(value)]
-    return [view for one in value for view in _views(one)] if isinstance(value, list | tuple) else []
-
-
-def _evaluate(
-    graphs: dict[int, Any], folder: Path, number: int, values: Mapping[str, Any]
-) -> tuple[Any, ...]:
-    given = {name: _tensor(view) for name, view in values["parameters"].items()}
-    if number not in graphs:
-        own = {name: ms.Parameter(t, name=name) for name, t in given.items()}
-        graphs[number] = ms.nn.GraphCell(ms.load(str(folder / f"{number}.mindir")), params_init=own)
-    cell = graphs[number]
-    parameters = {p.name: p for p in cell.get_parameters()}
-    for name, p in parameters.items():
-        if name in given:
-            p.set_data(given[name])
-    out = cell(*map(_argument, values["arguments"]))
-    further = [view for one in out[1:] for view in _views(one)]
-    return _views(out[0]), further, {name: view_of(parameters[name]) for name in values["written"]}
-
-
-def serve(pipe: Connection, folder: Path) -> None:
-    """Evaluate what is asked for until the other side is gone."""
-    ctypes.CDLL(None).prctl(1, 9)  # it ends with the run
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-    context, seed = pickle.loads((folder / "context").read_bytes())
-    ms.set_context(mode=ms.GRAPH_MODE)
-    for name, value in context.items():
-        with contextlib.suppress(Exception):
-            if value is not None:
-                ms.set_context(**{name: value})
-    if seed is not None:
-        ms.set_seed(seed)
-    graphs: dict[int, Any] = {}
-    pipe.send((_READY, ""))
-    while True:
-        try:
-            ticket, number, given = pipe.recv()
-        except (EOFError, OSError):
-            return
-        error = ""
-        try:
-            values = _read(folder / f"{given}.values")
-            _write(folder / f"{ticket}.results", _evaluate(graphs, folder, number, values))
-        except Exception as e:
-            error = f"{type(e).__name__}: {e}"[:2000]
-        pipe.send((ticket, error))
-
-
 #: That of this process.
 replay_process = ReplayProcess()
 atexit.register(replay_process.stop)
-
-if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])), Path(sys.argv[2]))

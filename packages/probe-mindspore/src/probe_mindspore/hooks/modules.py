@@ -25,6 +25,8 @@ from .gradients import OWN, WHY_NO_BEGINNING, begins
 Model = Any  # a Cell, or a list or tuple of them
 #: called with (entry, cell, args, kwargs, the original __call__)
 OnCall = Callable[[TrackedModule, Any, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
+#: called with (cell, args); returns what is to be called at the end of the call
+Begins = Callable[[Any, tuple[Any, ...]], Callable[[], None] | None]
 
 _TRACED = (
     'inside a compiled graph, if it was called: a function under @jit(capture_mode="trace") holds it, and what is '
@@ -224,10 +226,10 @@ def patched_call(table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -
 
 
 @contextmanager
-def watched_calls(begins: Callable[[Any], Callable[[], None] | None]) -> Iterator[None]:
+def watched_calls(begins: Begins) -> Iterator[None]:
     """Tell of the calls of every Cell before they begin, while open.
 
-    begins: returns what is to be called when that call is over, if anything.
+    begins: takes the Cell and its arguments, and returns what is to be called when that call is over, if anything.
     """
     _told.append(begins)
     try:
@@ -249,7 +251,7 @@ class _Telling(threading.local):
 
 
 _watching: list[_Watcher] = []
-_told: list[Callable[[Any], Callable[[], None] | None]] = []
+_told: list[Begins] = []
 _telling = _Telling()
 _nested = Nested()
 
@@ -259,7 +261,7 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if _told and _telling.of is not self:
             around, _telling.of = _telling.of, self
-            ended = [over for begins in tuple(_told) if (over := begins(self)) is not None]
+            ended = [over for begins in tuple(_told) if (over := begins(self, args)) is not None]
             try:
                 return call(self, *args, **kwargs)
             finally:

@@ -66,7 +66,7 @@ class _Calls:
         self._inside = _Inside()
 
     @_sheltered
-    def cell(self, cell: Any) -> Over | None:
+    def cell(self, cell: Any, args: tuple[Any, ...]) -> Over | None:
         """Take the beginning of a call of a Cell; return what is to be called at its end."""
         inside = self._inside
         if is_tracing():

@@ -20,6 +20,8 @@ from probe_runtime.session import (
     Opened,
     SavingSession,
     Session,
+    WatchSession,
+    keep_to,
     kernel_package,
     preflight,
 )
@@ -32,6 +34,7 @@ from probe_mindspore.module_kind import CELLS, ModuleKind, detect
 from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.ranks import LAUNCHER, current_rank, world_size
+from probe_mindspore.watch.watcher import MindSporeWatcher
 
 from .step import StepOpener
 
@@ -50,7 +53,10 @@ _NO_OPTIMIZER_GRAD = Problem(
     "is for optimizers that read .grad. In MindSpore the step is called with the gradients.",
     "Leave it out, and save() what you call the optimizer with.",
 )
-_NO_WATCH = Problem("task", "'watch' is for PyTorch.", 'Write "statistics".')
+_WANTS_MODEL_TO_WATCH = (
+    "task watch names parameters as the model does, so it needs one: start(model=...) or "
+    "PrecisionDebugger(model=...)."
+)
 
 
 def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
@@ -67,15 +73,22 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     if config.level == "L2":
         return _kernels(config, model)
     _preflight(config, _refused(config))
-    opened = partial(_opened, tool, module_kind)
+    watches = config.task == "watch"
+    opened = partial(_watching, module_kind) if watches else partial(_opened, tool, module_kind)
+    wants_model = _WANTS_MODEL_TO_WATCH if watches else _WANTS_MODEL
     framework = Framework(
-        "probe_mindspore", current_rank, world_size, opened, _WANTS_MODEL, models, watched_scalers, graph_mode
+        "probe_mindspore", current_rank, world_size, opened, wants_model, models, watched_scalers, graph_mode
     )
+    if watches:
+        about = {"tool": tool, "framework": module_kind.framework}
+        make = partial(MindSporeWatcher, module_kind=module_kind)
+        return WatchSession(config, model, framework, make=make, about_file=about)
     return Session(config, model, framework)
 
 
 def _opened(tool: str, module_kind: ModuleKind, config: Config) -> Opened:
     """Get ready for the steps of a configuration. Raises ConfigError when it cannot be done."""
+    keep_to(config, watch=False)
     if problems := _refused(config):
         raise ConfigError(problems)
     target = Target()
@@ -83,13 +96,16 @@ def _opened(tool: str, module_kind: ModuleKind, config: Config) -> Opened:
     return Opened(patches, StepOpener(config, tool, module_kind, patches, target).target_for)
 
 
+def _watching(module_kind: ModuleKind, config: Config) -> Opened:
+    keep_to(config, watch=True)
+    patches = Patches(Apis(()), Target())
+    steps = StepOpener(config, "", module_kind, patches, Target())  # of which none is opened
+    return Opened(patches, steps.target_for)
+
+
 def _refused(config: Config) -> list[Problem]:
     """Return what of a configuration is not for MindSpore."""
-    asked = (
-        (_NO_COMPILED, config.compiled == "eager"),
-        (_NO_OPTIMIZER_GRAD, config.optimizer_grad),
-        (_NO_WATCH, config.task == "watch"),
-    )
+    asked = ((_NO_COMPILED, config.compiled == "eager"), (_NO_OPTIMIZER_GRAD, config.optimizer_grad))
     return [problem for problem, is_asked in asked if is_asked]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,10 +11,11 @@ from attrs import define, field
 from probe_format.errors import ConfigError, Problem
 from probe_format.excerpts import error_text
 from probe_format.layout import watch_file
+from probe_format.suggest import nearest_names
 from probe_format.watch import WatchWriter, free_place
 from probe_format.write import Look, explain
 
-from probe_runtime.collect.module_table import Table
+from probe_runtime.collect.module_table import Table, TrackedModule
 from probe_runtime.config.config import Config
 from probe_runtime.notice import notice
 from probe_runtime.watch import Allowance, Columns, WatchedRow
@@ -70,6 +72,7 @@ class Watch:
     _rows: int = 0
     _has_updated: bool = False
     _is_full: bool = False
+    _unseen: set[str] = field(factory=set)
 
     def shelter(self, where: str, what: Callable[..., None]) -> Callable[..., None]:
         """Return a function that the framework may call: a fault is noted in the file, and the run goes on.
@@ -96,6 +99,34 @@ class Watch:
             self.file.fault(where, error_text(error))
         except OSError:
             self.faults = self.config.max_faults
+
+    def chosen(self, wanted: Sequence[str], entries: Iterable[TrackedModule]) -> list[TrackedModule]:
+        """Return the modules in whose names an entry of `list` is; an entry that is in none is said."""
+        names = {f"{entry.base}.forward": entry for entry in entries}
+        for part in wanted:
+            if not any(part in name for name in names):
+                near = ", ".join(nearest_names(part, names)) or "no similar name"
+                notice(f"Probe: list entry {part!r} matched no module. Nearest: {near}.")
+        return [entry for name, entry in names.items() if any(part in name for part in wanted)]
+
+    def note_uncalled(self, entries: Iterable[TrackedModule]) -> None:
+        """Say which chosen modules were not called in the first step."""
+        if self._rows:
+            return
+        for entry in entries:
+            if not entry.called:
+                self.unseen(
+                    f"what {entry.base} returns",
+                    "Python did not call it in the first step: a compiled graph does not",
+                )
+
+    def unseen(self, what: str, why: str) -> None:
+        """Say once, to the user and in the file, that something is not watched."""
+        if what not in self._unseen:
+            self._unseen.add(what)
+            notice(f"Probe: {what}: not watched. {why}.")
+            with contextlib.suppress(OSError):
+                self.file.unseen(what, why)
 
     def write(self, step: int) -> None:
         """End the row of a step. One that cannot be written is said once; the next is tried again."""

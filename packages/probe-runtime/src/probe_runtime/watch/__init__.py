@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from .budget import Allowance, Budget
+from .parameters import ParameterNames
 from .ring import Ring
 from .row import Columns, Norms, WatchedRow
 from .step_seen import StepSeen
 from .trigger import Trigger
 from .triggers import Triggers
 
-__all__ = ["Allowance", "Budget", "Columns", "Norms", "Ring", "StepSeen", "Trigger", "Triggers", "WatchedRow"]
+__all__ = [
+    "Allowance",
+    "Budget",
+    "Columns",
+    "Norms",
+    "ParameterNames",
+    "Ring",
+    "StepSeen",
+    "Trigger",
+    "Triggers",
+    "WatchedRow",
+]

@@ -99,6 +99,12 @@ def local(t: Any) -> Any:
     return getattr(t, "_local_tensor", t)
 
 
+def _wide(t: Any) -> torch.dtype:
+    """Return the dtype that differences of such tensors are computed in."""
+    found: torch.dtype = t.dtype if t.dtype in _WIDE or t.dtype.is_complex else torch.float32
+    return found
+
+
 def changes_of(tensors: Sequence[Any], copies: Sequence[Any]) -> Norms:
     """Return the norms of the differences to earlier copies, which become copies of what is there now.
 
@@ -111,15 +117,19 @@ def changes_of(tensors: Sequence[Any], copies: Sequence[Any]) -> Norms:
         return norms
     values = np.zeros(len(tensors))
     bad: dict[int, tuple[int, int]] = {}
-    rooms = {t.dtype: torch.empty(_PIECE, dtype=t.dtype) for t in tensors}
+    rooms = {dtype: torch.empty(_PIECE, dtype=dtype) for dtype in {_wide(t) for t in tensors}}
     for i, (t, copy) in enumerate(zip(tensors, copies, strict=True)):
         parts = []
         for new, old in zip(_split(_T.detach(t)), _split(copy), strict=True):
             count = _T.numel(new)
-            room = _T.view(rooms[new.dtype][:count], new.shape) if count <= _PIECE else _V.empty_like(new)
-            apart = _V.sub(new, old, out=room)
+            room = rooms[_wide(t)]
+            room = (
+                _T.view(room[:count], new.shape) if count <= _PIECE else _V.empty(new.shape, dtype=room.dtype)
+            )
+            narrow = new.dtype is not room.dtype
+            apart = _T.sub_(_T.copy_(room, new), old) if narrow else _V.sub(new, old, out=room)
             _T.copy_(old, new)
-            norm = float(_norms([apart], 2.0, dtype=None if apart.dtype in _WIDE else torch.float32)[0])
+            norm = float(_norms([apart], 2.0)[0])
             if not _SMALL <= norm < np.inf:
                 one = norms_of([apart])
                 norm = float(one.values[0])

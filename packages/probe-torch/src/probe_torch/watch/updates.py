@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from attrs import define, field
 from probe_format.watch import Column
-from probe_runtime.watch import Columns, Norms, WatchedRow
+from probe_runtime.watch import Columns, Norms, ParameterNames, WatchedRow
 
 from .norms import changes_of, local, norms_of
-from .parameters import ParameterNames
 
 _copy: Any = torch._foreach_copy_
 

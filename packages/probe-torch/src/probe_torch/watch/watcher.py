@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from attrs import define, field
-from probe_format.suggest import nearest_names
 from probe_format.watch import Column
 from probe_runtime.collect import TrackedModule
-from probe_runtime.notice import notice
 from probe_runtime.session import Watch
-from probe_runtime.watch import WatchedRow
+from probe_runtime.watch import ParameterNames, WatchedRow
+from torch import nn
 from torch.optim import optimizer as torchs
 
 from probe_torch.aside import aside
 from probe_torch.compiling import left_out
-from probe_torch.hooks.modules import ModuleTable, patched_call
+from probe_torch.hooks.modules import ModuleTable, models_in, patched_call, plain_path
 from probe_torch.hooks.updates import before_updates
 
 from .norms import norms_of, tensors_in
-from .parameters import ParameterNames
 from .updates import Updates
 
 
@@ -31,7 +30,7 @@ class TorchWatcher:
 
     watch: Watch
     table: ModuleTable = field(factory=ModuleTable)
-    _names: ParameterNames = field(factory=ParameterNames)
+    _names: ParameterNames = field(factory=lambda: ParameterNames(models_in, _named))
     _updates: Updates = field(init=False)
     _hooks: ExitStack = field(factory=ExitStack)
     _calls: ExitStack = field(factory=ExitStack)
@@ -63,7 +62,8 @@ class TorchWatcher:
         self._calls.close()
 
     def end(self, row: WatchedRow) -> None:
-        """Do nothing: every number is in the row at once."""
+        """Do nothing more: every number is in the row at once."""
+        self.watch.note_uncalled(self.table.entries.values())
 
     def close(self) -> None:
         self._calls.close()
@@ -72,19 +72,10 @@ class TorchWatcher:
 
     def _choose(self, model: Any) -> None:
         """Track the modules in whose names an entry of `list` is."""
-        wanted = self._list
-        if not wanted:
-            return
         found = ModuleTable()
         found.add_model(model)
-        names = {f"{entry.base}.forward": entry for entry in found.entries.values()}
-        for name, entry in names.items():
-            if any(part in name for part in wanted):
-                self.table.entries[id(entry.module)] = entry
-        for part in wanted:
-            if not any(part in name for name in names):
-                near = ", ".join(nearest_names(part, names)) or "no similar name"
-                notice(f"Probe: list entry {part!r} matched no module. Nearest: {near}.")
+        chosen = self.watch.chosen(self._list, found.entries.values())
+        self.table.entries |= {id(entry.module): entry for entry in chosen}
 
     @torch.no_grad()
     def _before(self, optimizer: Any, *_: Any) -> None:
@@ -98,6 +89,7 @@ class TorchWatcher:
             self._updates.after(optimizer, self.watch.row)
 
     def _on_call(self, entry: TrackedModule, module: Any, args: Any, kwargs: Any, original: Any) -> Any:
+        entry.called = True
         result = original(module, *args, **kwargs)
         if self.watch.row is not None:
             self.watch.shelter(entry.base, self._returned)(entry.base, result)
@@ -119,3 +111,7 @@ class TorchWatcher:
             column = Column("activations", layer, path, t.numel())
             number = self._output_columns[layer, path] = self.watch.columns.number(column)
         return number
+
+
+def _named(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    return ((plain_path(path), p) for path, p in model.named_parameters(remove_duplicate=False))

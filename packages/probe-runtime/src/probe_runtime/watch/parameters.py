@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from attrs import define, field
-from torch import nn
-
-from probe_torch.hooks.modules import models_in, plain_path
 
 
 @define(eq=False)
 class ParameterNames:
-    """Know the (layer, name) of each parameter of some models; of one that several modules share, the first."""
+    """Know the (layer, name) of each parameter of some models; of one that several modules share, the first.
 
-    _models: dict[int, weakref.ref[nn.Module]] = field(factory=dict)
+    models_in: takes what the user gave as the model, and returns the models in it.
+    named: yields (path, parameter) of each parameter of a model, more than once where several modules share it.
+    """
+
+    models_in: Callable[[Any], Iterable[Any]]
+    named: Callable[[Any], Iterable[tuple[str, Any]]]
+    _models: dict[int, weakref.ref[Any]] = field(factory=dict)
     _prefixes: dict[int, str] = field(factory=dict)
     _names: dict[int, tuple[weakref.ref[Any], tuple[str, str]]] = field(factory=dict)
 
     def add(self, model: Any) -> bool:
         """Take a model, or a list of models; return whether one is new."""
-        fresh = [(i, one) for i, one in enumerate(models_in(model)) if self._model(id(one)) is not one]
+        fresh = [(i, one) for i, one in enumerate(self.models_in(model)) if self._model(id(one)) is not one]
         for i, one in fresh:
             self._models[id(one)] = weakref.ref(one)
             self._prefixes[id(one)] = "" if one is model else f"{i}."
@@ -38,11 +41,16 @@ class ParameterNames:
             found = [self._known(p) for p in parameters]
         return found
 
+    def all(self) -> dict[str, Any]:
+        """Return name -> parameter, each parameter once."""
+        named = {id(p): (path, p) for path, p in reversed(list(self._all()))}
+        return dict(reversed(named.values()))
+
     def _known(self, p: Any) -> tuple[str, str] | None:
         ref, name = self._names.get(id(p), (None, None))
         return name if ref is not None and ref() is p else None
 
-    def _model(self, which: int) -> nn.Module | None:
+    def _model(self, which: int) -> Any:
         ref = self._models.get(which)
         return None if ref is None else ref()
 
@@ -55,5 +63,5 @@ class ParameterNames:
     def _all(self) -> Iterator[tuple[str, Any]]:
         for which in self._models:
             model = self._model(which)
-            for path, p in () if model is None else model.named_parameters(remove_duplicate=False):
-                yield self._prefixes[which] + plain_path(path), p
+            for path, p in () if model is None else self.named(model):
+                yield self._prefixes[which] + path, p

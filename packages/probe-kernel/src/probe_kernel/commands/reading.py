@@ -1,14 +1,18 @@
-"""Run the subcommands that only read: show, find, check."""
+"""Run the subcommands that only read: show, find, check, config."""
 
 import argparse
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from probe_format.cli import Command
-from probe_format.errors import FormatError
+from probe_format.errors import FormatError, UsageError
 from probe_format.terminal import say
 
+from probe_kernel.control.backends import BACKENDS
+from probe_kernel.control.control_file import document_of, load_settings, settings_text
+from probe_kernel.control.option_rules import check
 from probe_kernel.graph.model import Type
 from probe_kernel.read.kernel import Kernel, TensorSlot
 from probe_kernel.read.statistics import NOT_FINITE, Value
@@ -153,8 +157,33 @@ def _check(arguments: argparse.Namespace) -> int:
     return report(problems)
 
 
+_VARIABLE = "MINDSPORE_DUMP_CONFIG"
+
+
+def _config_arguments(parser: argparse.ArgumentParser) -> None:
+    what = f"the control file (data_dump.json); without it, the one that {_VARIABLE} names"
+    parser.add_argument("file", type=Path, nargs="?", help=what)
+    parser.add_argument("--backend", required=True, choices=BACKENDS, help="for which it is")
+
+
+def _config(arguments: argparse.Namespace) -> int:
+    path = arguments.file or os.environ.get(_VARIABLE)
+    if not path:
+        raise UsageError(f"Which file? Name it (probe kernel config data_dump.json), or set {_VARIABLE}.")
+    found = load_settings(path, arguments.backend)
+    values, _ = check(found.description, found.backend)
+    text = settings_text(document_of(found.description, values, found.backend))
+    say(f"{found.path}: {found.backend.title} reads it as", *text.splitlines())
+    say(*(f"note: {note}" for note in found.notes))
+    say(*(f"wrong: {why}" for why in found.refused))
+    return int(bool(found.refused))
+
+
 SHOW = Command("show", "print the kernels with shapes and statistics", _show_arguments, _show)
 FIND = Command(
     "find", "list the operators of a line of your script, with their files", _find_arguments, _find
 )
 CHECK = Command("check", "read every file and name those that are damaged or unknown", add_part, _check)
+CONFIG = Command(
+    "config", "check a control file of MindSpore, and print what of it counts", _config_arguments, _config
+)

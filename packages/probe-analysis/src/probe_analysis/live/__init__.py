@@ -1,0 +1,1 @@
+"""Show a run that is watched while it goes on (task `watch`)."""

@@ -1,0 +1,74 @@
+"""Take the values of a trend from watch files: of a long run, groups of steps by the largest value of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+from probe_format.errors import FormatError
+from probe_format.watch import WatchFile
+
+from .series import Point, magnitude
+
+#: How many points of a tensor are held at most, and how many of all tensors.
+_MOST_STEPS, _MOST_POINTS = 500, 400_000
+_WHY = {
+    "moments": "they are watched with moments: true",
+    "updates": "they are watched with updates: true",
+    "activations": "the modules of `list` are watched",
+}
+
+
+@frozen(eq=False)
+class Watched:
+    """Hold the values of one quantity.
+
+    points: (layer, tensor) -> its points, by rank, then by step.
+    ranks: of the files. notes: what the points do not say.
+    """
+
+    points: Mapping[tuple[str, str], list[Point]]
+    ranks: tuple[int | None, ...]
+    notes: tuple[str, ...]
+
+
+def watched_values(
+    files: Sequence[WatchFile], quantity: str, *, rms: bool, step: int | None, rank: int | None
+) -> Watched:
+    """Return the norms (with ``rms``, over the root of the number of elements) of a quantity in some files.
+
+    step, rank: only these; None for all. Raises FormatError when there is nothing.
+    """
+    chosen = [file for file in files if rank in (None, file.rank)]
+    steps = sorted({row.step for file in chosen for row in file.rows if step in (None, row.step)})
+    names = {column.name for file in chosen for _, column in file.of_kind(quantity)}
+    if not steps or not names:
+        why = _WHY.get(quantity, "no update was seen")
+        raise FormatError(
+            f"There is nothing of {quantity} in {', '.join(file.label for file in files)}: {why}."
+        )
+    most = max(50, min(_MOST_STEPS, _MOST_POINTS // (len(names) * len(chosen))))
+    size = -(-len(steps) // most)
+    group = {each: steps[i - i % size] for i, each in enumerate(steps)}
+    notes = [f"{file.label}: {file.state}, up to step {file.rows[-1].step}" for file in chosen
+             if file.state in ("torn", "damaged") and file.rows]  # fmt: skip
+    if size > 1:
+        notes.append(f"of each {size} steps the largest value is shown, under the first of them")
+    points: dict[tuple[str, str], list[Point]] = {}
+    for file in chosen:
+        for number, column in file.of_kind(quantity):
+            scale = 1.0 / math.sqrt(column.elements) if rms and column.elements else 1.0
+            found: dict[int, float] = {}
+            for row in file.rows:
+                value = row.norm(number) if row.step in group else None
+                if value is None:
+                    continue
+                at = group[row.step]
+                if size == 1 or at not in found or magnitude(value) > magnitude(found[at]):
+                    found[at] = value
+            of = [Point(at, file.rank, value * scale) for at, value in found.items()]
+            points.setdefault((column.layer, column.what), []).extend(of)
+    return Watched(
+        {key: of for key, of in points.items() if of}, tuple(file.rank for file in chosen), tuple(notes)
+    )

@@ -1,0 +1,1 @@
+"""Watch a run of MindSpore (task `watch`): the norms of what its optimizers get, hold and change."""

@@ -1,0 +1,110 @@
+"""Read the numbers of optimizers' updates: gradients, weights, moments, and what an update changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import define, field
+from mindspore import Parameter
+from probe_format.watch import Column, Kind
+from probe_runtime.watch import Columns, ParameterNames, WatchedRow
+
+from .norms import elements_of, norms_of
+
+Name = tuple[str, str]
+
+
+@define(eq=False)
+class Updates:
+    """Read every optimizer's updates.
+
+    wants_moments, wants_updates: whether moments, and what updates changed, are read too.
+    """
+
+    columns: Columns
+    names: ParameterNames
+    wants_moments: bool = False
+    wants_updates: bool = False
+    _copies: dict[Name, Any] = field(factory=dict)
+
+    def before(self, optimizer: Any, given: Sequence[Any], row: WatchedRow) -> None:
+        """Read what an update gets. given: the gradients that the optimizer is called with."""
+        parameters = list(optimizer.parameters)
+        names = self._named(optimizer, parameters)
+        row.updates += 1
+        if len(given) == len(parameters):
+            self._put(row, "gradients", zip(names, given, strict=True))
+        self._put(row, "weights", zip(names, parameters, strict=True))
+        if self.wants_moments:
+            self._put(row, "moments", _moments(optimizer, names, parameters))
+        if self.wants_updates:
+            for name, p in zip(names, parameters, strict=True):
+                if name not in self._copies:
+                    self._copies[name] = _copied(p)
+
+    def after(self, optimizer: Any, row: WatchedRow | None) -> None:
+        """Read what the update has changed. row: of the step; None where it is not watched."""
+        parameters = list(optimizer.parameters)
+        names = self._named(optimizer, parameters)
+        if row is None or not self.wants_updates:
+            for name in names:
+                self._copies.pop(name, None)
+        else:
+            self.changed(names, parameters, row)
+
+    def changed(self, names: Sequence[Name], parameters: Sequence[Any], row: WatchedRow) -> None:
+        """Put what parameters have changed by since they were copied, and copy them."""
+        numbers, apart = [], []
+        for name, p in zip(names, parameters, strict=True):
+            before, now = self._copies.get(name), _copied(p)
+            if before is not None and now is not None and before.shape == now.shape:
+                numbers.append(self.columns.number(Column("updates", *name, now.size)))
+                with np.errstate(all="ignore"):
+                    apart.append(np.subtract(now, before, out=before))
+            self._copies[name] = now
+        row.put(numbers, norms_of(apart))
+
+    def whole(self, row: WatchedRow) -> None:
+        """Read the weights of the models, after a step in which Python called no optimizer."""
+        named = self.names.all()
+        trained = {path: p for path, p in named.items() if getattr(p, "requires_grad", True)}
+        names = [(path.rpartition(".")[0], path.rpartition(".")[2]) for path in trained]
+        self._put(row, "weights", zip(names, trained.values(), strict=True))
+        if self.wants_updates:
+            self.changed(names, list(trained.values()), row)
+
+    def _put(self, row: WatchedRow, kind: Kind, tensors: Any) -> None:
+        numbers, arrays = [], []
+        for (layer, what), t in tensors:
+            array = None if t is None else elements_of(t)
+            if array is not None:
+                numbers.append(self.columns.number(Column(kind, layer, what, array.size)))
+                arrays.append(array)
+        row.put(numbers, norms_of(arrays))
+
+    def _named(self, optimizer: Any, parameters: list[Any]) -> list[Name]:
+        kind = type(optimizer).__name__
+        own = (name or (kind, f"0.{i}") for i, name in enumerate(self.names.of(parameters)))
+        return list(own)
+
+
+def _copied(p: Any) -> Any:
+    array = elements_of(p)
+    return None if array is None else np.array(array)
+
+
+def _moments(optimizer: Any, names: Sequence[Name], parameters: Sequence[Any]) -> Iterator[tuple[Name, Any]]:
+    """Yield (name, tensor) of what an optimizer holds for each parameter: lists of Parameters of the same shapes."""
+    shapes = [tuple(p.shape) for p in parameters]
+    for key, held in {**vars(optimizer), **getattr(optimizer, "_params_list", {})}.items():
+        if not isinstance(held, (list, tuple)) or len(held) != len(parameters):
+            continue
+        others = [one for one in held if isinstance(one, Parameter)]
+        if [tuple(one.shape) for one in others] != shapes or any(
+            a is b for a, b in zip(others, parameters, strict=True)
+        ):
+            continue
+        for (layer, what), one in zip(names, others, strict=True):
+            yield (layer, f"{what}.{key}"), one
