@@ -69,7 +69,10 @@ def write_parts(path: Path | str, parts: Sequence[Buffer], folder: Folder | None
 
 def byte_count(parts: Iterable[Buffer]) -> int:
     """Return how many bytes the parts of a file have in all."""
-    return sum(memoryview(part).nbytes for part in parts)
+    total = 0
+    for part in parts:  # for each tensor file: a generator is a call for each part
+        total += memoryview(part).nbytes
+    return total
 
 
 def npy_bytes(array: npt.NDArray[Any]) -> list[Buffer]:
