@@ -16,6 +16,7 @@ ALLOWED = {
     ("probe_format.cli.main", "sys.stderr"): "the same",
     ("probe_format.cli.command", "sys.stdout"): "goes on to the exit code when the reader has gone",
     ("probe_analysis.cli.trend", "sys.stdout"): "asks for the encoding",
+    ("probe_analysis.cli.watch", "sys.stdout"): "the same",
     ("probe_kernel.control.kernel_patterns", "warnings.catch_warnings"): "a pattern of the user's is tried",
     ("probe_kernel.control.kernel_patterns", "warnings.simplefilter"): "the same",
     ("probe_runtime.auto.start_up.sitecustomize", "sys.stderr"): "says that nothing of Probe's could be imported",
