@@ -32,6 +32,8 @@ class Triggers:
 
     def __init__(self, config: Config) -> None:
         """Judge steps from now on. Raises ConfigError when a function under `when` is not there."""
+        import probe_format.read  # noqa: F401  now: a run lasts long, and may be upgraded before a step is bad
+
         self._then = config.then or Then()
         self._ring: Ring | None = None
         self._file = TriggerFile(config.dump_path)
@@ -90,7 +92,7 @@ class Triggers:
         if looks:
             self._recent.append(evolve(seen, report=None))
         try:
-            told = [] if rank is None or self._is_hindered else self._news(rank)
+            told = [] if rank is None else self._news(rank)
             self._follow([each for each in told if each.step < number], number)
             if self._ring is not None and self.of(number) is None and number > self._last_kept:
                 self._ring.ended(looks, number)
@@ -112,7 +114,11 @@ class Triggers:
         return max(ends, default=0)
 
     def _news(self, rank: int) -> list[Trigger]:
-        return [each for each in self._file.news() if each.rank != rank]
+        try:
+            return [each for each in self._file.news() if each.rank != rank]
+        except OSError as error:
+            self._fail(error)
+            return []
 
     def _judge(self, seen: StepSeen) -> None:
         met = self._judges.met(seen)
@@ -164,7 +170,7 @@ class Triggers:
     def _fail(self, error: Exception) -> None:
         if not self._is_hindered:
             self._is_hindered = True
-            notice(f"Probe: when: {error_text(error)}. Conditions of other ranks may be missed from here on.")
+            notice(f"Probe: when: {error_text(error)}. Conditions may be missed, here or on other ranks.")
 
 
 def _on(rank: int | None) -> str:
