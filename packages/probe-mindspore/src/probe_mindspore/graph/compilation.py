@@ -92,12 +92,16 @@ class CopiedCompilations:
         keyed: makes a context in which it has a key of its own.
         """
         answer = run()
-        key = answer[0] if isinstance(answer, tuple) else answer
+        key = _key(answer)
         graphs = _alike.setdefault(what, {})
         if (key, self.word) not in graphs:
             graphs[key, self.word] = None  # should this fail
-            graphs[key, self.word] = self._copied(what, executor, key, run, keyed)
-            run()  # what MindSpore notes on the Cell is the user's graph again
+            copied = self._copied(what, executor, key, run, keyed)
+            answer = run()  # what MindSpore notes on the Cell is the user's graph again, which may have another key now
+            key = _key(answer)
+            if copied is not None:
+                copied.run = key
+            graphs[key, self.word] = copied
         _graphs[key] = graphs[key, self.word]
         return answer
 
@@ -117,9 +121,8 @@ class CopiedCompilations:
         if not results or not (results[-1].met or results[-1].why):
             return None
         name = getattr(what, "__qualname__", None) or type(what).__name__
-        tapped = answer[0] if isinstance(answer, tuple) else answer
         seconds = time.monotonic() - began
-        return CopiedGraph(name, executor, key, tapped, results[-1], seconds, self.wanted)
+        return CopiedGraph(name, executor, key, _key(answer), results[-1], seconds, self.wanted)
 
     def around(
         self, key: Any, inputs: Sequence[Any], run: Callable[[Any], Any], called: Called | None = None
@@ -200,6 +203,11 @@ class CopiedCompilations:
             return found.answer
 
         return compile
+
+
+def _key(answer: Any) -> Any:
+    """Return the key of a graph. answer: what compiling it returned."""
+    return answer[0] if isinstance(answer, tuple) else answer
 
 
 _in_place: list[CopiedCompilations] = []
