@@ -135,8 +135,12 @@ class _Branching:
             self._cell = self._compiled(parameters)
         for name, t in self._own.items():  # it has no Parameters of its own, but their elements
             _fill(t, parameters[name])
-        ms.set_context(enable_compile_cache=first)
-        out = self._cell(*map(_argument, values["arguments"]))
+        if first:
+            ms.set_context(enable_compile_cache=True)
+        try:
+            out = self._cell(*map(_argument, values["arguments"]))
+        finally:
+            ms.set_context(enable_compile_cache=False)  # each graph that is looked for there is counted
         ms.runtime.synchronize()
         if isinstance(out, int):
             raise ReplayError("MindSpore did not take it from its compile cache")
