@@ -1,7 +1,5 @@
 """Dump the steps of a `mindspore.train.Model` by callbacks, since it has no loop to edit."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`python -m probe_mindspore.demo`: train a small GPT twice, PyNative and as a graph, and dump steps of both."""
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

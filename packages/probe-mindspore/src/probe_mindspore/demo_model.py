@@ -1,7 +1,5 @@
 """Define what the demo and the bench train: a small GPT, on bytes of the documentation that comes with Python."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pydoc_data.topics import topics
 from typing import Any

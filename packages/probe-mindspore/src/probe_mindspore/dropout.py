@@ -1,7 +1,5 @@
 """Turn dropout off, by whatever route a model calls it, until undone."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import weakref

@@ -1,7 +1,5 @@
 """Find out which modules are dumped: MindSpore's Cells, or Modules of a `torch` built on MindSpore (mindtorch)."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial

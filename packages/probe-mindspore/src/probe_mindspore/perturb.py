@@ -1,7 +1,5 @@
 """Move each number of a network's inputs, or of its weights, by one unit in the last place."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import mindspore as ms

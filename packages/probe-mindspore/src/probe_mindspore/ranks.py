@@ -1,7 +1,5 @@
 """Find which process this is, from mindspore.communication or, before that is initialised, from the launcher."""
 
-from __future__ import annotations
-
 import os
 
 from mindspore import communication

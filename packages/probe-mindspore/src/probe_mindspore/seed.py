@@ -1,7 +1,5 @@
 """Make every run draw the same random numbers and, on request, use the same algorithms, until undone."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from typing import Any

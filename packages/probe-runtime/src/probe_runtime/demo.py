@@ -3,8 +3,6 @@
 The table says what each dumped step holds, from its report, and what dumping cost.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence

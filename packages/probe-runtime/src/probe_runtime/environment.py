@@ -1,7 +1,5 @@
 """Read whole numbers from environment variables, as launchers of distributed runs set them."""
 
-from __future__ import annotations
-
 import os
 
 

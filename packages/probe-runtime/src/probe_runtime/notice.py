@@ -1,7 +1,5 @@
 """Tell the user something in the middle of the run, by a warning or in the log. Neither ever raises into the run."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Parse YAML with the safe loader, within bounds on size and depth, and with errors that name a line."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

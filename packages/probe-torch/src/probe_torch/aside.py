@@ -1,7 +1,5 @@
 """Keep what Probe computes from the user's torch modes and tensor subclasses."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager

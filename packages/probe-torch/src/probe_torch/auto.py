@@ -3,8 +3,6 @@
 The same is done by ``probe run --config probe.yaml train.py``, where even that line is not needed.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from probe_runtime.auto import named_by_job, search

@@ -1,7 +1,5 @@
 """Detect whether torch is compiling, for every version that Probe supports, and keep it from using compiled code."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

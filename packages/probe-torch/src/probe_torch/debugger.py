@@ -1,7 +1,5 @@
 """Define `PrecisionDebugger`, which a training script calls; names and order of arguments are msprobe's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from probe_format.errors import UsageError

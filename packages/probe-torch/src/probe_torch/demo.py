@@ -1,7 +1,5 @@
 """`python -m probe_torch.demo`: train a small GPT, dump two of its steps, and say what is in the dump."""
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Turn dropout off, by whatever route a model calls it, until undone."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, cast

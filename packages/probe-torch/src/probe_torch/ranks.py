@@ -1,7 +1,5 @@
 """Find which process this is, from torch.distributed or, before that is initialised, from the launcher."""
 
-from __future__ import annotations
-
 import torch.distributed as dist
 from probe_runtime.environment import environment_number
 

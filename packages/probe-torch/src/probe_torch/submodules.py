@@ -1,7 +1,5 @@
 """Walk the tree of a model's modules, which is done at every start and stop."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any

@@ -97,7 +97,9 @@ class CopiedCompilations:
         if (key, self.word) not in graphs:
             graphs[key, self.word] = None  # should this fail
             copied = self._copied(what, executor, key, run, keyed)
-            answer = run()  # what MindSpore notes on the Cell is the user's graph again, which may have another key now
+            answer = (
+                run()
+            )  # what MindSpore notes on the Cell is the user's graph again, which may have another key now
             key = _key(answer)
             if copied is not None:
                 copied.run = key

@@ -1,7 +1,5 @@
 """Read what a compiled graph computes, by evaluating a copy of it beside each of its runs."""
 
-from __future__ import annotations
-
 import _thread
 import itertools
 import threading

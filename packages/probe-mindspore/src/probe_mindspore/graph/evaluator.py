@@ -1,7 +1,5 @@
 """Evaluate graphs, in the process that `ReplayProcess` begins."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import itertools

@@ -1,7 +1,5 @@
 """Find out which parameters the gradients in a graph belong to, while the graph is compiled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

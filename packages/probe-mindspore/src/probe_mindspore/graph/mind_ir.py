@@ -4,8 +4,6 @@ Two graphs of one network, of which one has taps, name and number their nodes di
 in another order. So a value has two signatures: of how it is computed, and of what it is a sum of.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ MindSpore compiles such a piece's backward pass by itself, where nothing can be 
 piece's gradients: it is evaluated with the gradients of the piece's outputs, when these have arrived.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any

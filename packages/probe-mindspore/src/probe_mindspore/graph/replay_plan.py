@@ -5,8 +5,6 @@ that the run does not compute (its taps are apart from one another, where the ru
 tapped graph's nodes from values that the run does compute.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from typing import Any

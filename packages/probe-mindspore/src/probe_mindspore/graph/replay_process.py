@@ -5,8 +5,6 @@ there and comes back lies in files: a message between the processes is a few byt
 to read.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import itertools

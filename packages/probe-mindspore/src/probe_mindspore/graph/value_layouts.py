@@ -6,8 +6,6 @@ passes a 0-d tensor to a host function as a Python number (and fails for bfloat1
 empty tensor.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from typing import Any

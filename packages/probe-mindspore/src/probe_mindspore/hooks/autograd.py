@@ -4,8 +4,6 @@ Since 2.8 a tensor has the node that made it, and a node has edges and takes hoo
 tensors only. MindSpore's names for all this begin with an underscore and may change, so only this module uses them.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """List which arguments MindSpore's collectives only write to, find their results, and notice their completion."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Build the collector of MindSpore's calls, with its gradients, collectives and parameters of a Cell."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

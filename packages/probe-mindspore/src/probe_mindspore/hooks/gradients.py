@@ -10,8 +10,6 @@ MindSpore 2.7 does not show its graph: there `tensor_hooks` hooks the tensors th
 for an input is that of the tensor, from all its users (`OWN` is False).
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Container, Sequence
 from functools import partial

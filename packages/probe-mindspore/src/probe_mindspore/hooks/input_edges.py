@@ -1,7 +1,5 @@
 """Record where the gradients of a call's inputs go, by the autograd graph as it is when the call is entered."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

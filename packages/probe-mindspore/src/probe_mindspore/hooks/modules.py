@@ -5,8 +5,6 @@ insert nodes that change the bits of the run. Instead `nn.Cell.__call__` is repl
 copies, pickles, compilations and the user's own hooks find the Cells unchanged.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Record parameters' gradients when they are computed."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """See the updates that a loss scaler may skip: its gradients have overflowed, and no weight changes."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ share, but it changes the order of the sums: a tensor used twice inside and once
 get other bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 

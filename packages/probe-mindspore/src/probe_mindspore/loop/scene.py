@@ -1,7 +1,5 @@
 """Tell what trains in a process with MindSpore."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Load the list of functions that a dump records: apis.yaml, with the user's own file applied over it."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pass calls of functions under @jit(capture_mode="bytecode") to the tap."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable

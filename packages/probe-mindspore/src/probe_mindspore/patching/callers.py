@@ -1,7 +1,5 @@
 """Distinguish calls of the model from calls that MindSpore makes for itself, which are not recorded."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -3,8 +3,6 @@
 These parts begin and end in any order: the method is replaced for as long as any of them needs it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import pkgutil

@@ -1,7 +1,5 @@
 """Let code that inspects, copies or rewrites functions of MindSpore find the originals, as it would without Probe."""
 
-from __future__ import annotations
-
 from mindspore import nn
 from probe_runtime import patching
 from probe_runtime.patching import Function, Place, attributes_of, quiet, suspended

@@ -1,7 +1,5 @@
 """Let MindSpore compile the original functions, and record each jitted call as Jit.{function or Cell}."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager

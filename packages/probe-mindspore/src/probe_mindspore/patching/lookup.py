@@ -1,7 +1,5 @@
 """Find the functions of MindSpore that the listed names refer to."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from functools import partial

@@ -1,7 +1,5 @@
 """Replace MindSpore's functions with the wrappers for a while, and put back exactly the originals."""
 
-from __future__ import annotations
-
 import functools
 from contextlib import ExitStack
 from typing import Any

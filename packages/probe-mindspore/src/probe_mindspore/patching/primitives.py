@@ -4,8 +4,6 @@ mindspore.ops has some as public names too (`ops.scatter_nd_update`). They must 
 from the user's files are caught in the same way; they have the names of functions.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Mark the regions of a step that are not the model: optimizer, printing, reading data, making parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any

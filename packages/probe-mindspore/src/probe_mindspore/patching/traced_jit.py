@@ -4,8 +4,6 @@ Once traced such a function runs no Python, so no Cell is called. The objects th
 contains.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Wrap a MindSpore function in one that passes each call to the tap while a dump runs."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import weakref

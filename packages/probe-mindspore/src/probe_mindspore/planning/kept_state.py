@@ -1,7 +1,5 @@
 """Keep what a step may change, and put it back: tensors, and what Cells and other objects hold."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import sys

@@ -1,7 +1,5 @@
 """Describe the tensors of a step as a dump would, and count their files instead of writing them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial

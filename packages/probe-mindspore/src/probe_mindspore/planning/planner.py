@@ -1,7 +1,5 @@
 """Plan a dump: make one step of the net through what records a real one, and put the net back as it was."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Run one training step of a net; the run's random numbers go on as if there had been none."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence

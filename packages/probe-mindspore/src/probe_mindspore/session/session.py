@@ -1,7 +1,5 @@
 """Put together the session of a debugger of MindSpore."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Sequence
 from functools import partial

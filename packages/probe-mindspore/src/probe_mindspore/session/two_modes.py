@@ -1,7 +1,5 @@
 """Run a step of PyNative calls and compiled graphs (`mindspore.jit`) as two dumps, one of each mode."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path

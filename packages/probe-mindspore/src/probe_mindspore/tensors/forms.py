@@ -1,7 +1,5 @@
 """Know what tensors of one dtype and shape have in common: how they are named, laid out and read."""
 
-from __future__ import annotations
-
 import functools
 import math
 import re

@@ -1,7 +1,5 @@
 """Describe a tensor of MindSpore as JSON with statistics and file, as a leaf of `probe_format.values`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

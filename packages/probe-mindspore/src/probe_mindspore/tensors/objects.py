@@ -1,7 +1,5 @@
 """Describe values of MindSpore other than tensors as JSON (spec/values.md): dtypes, groups, P2POp, Cells, ..."""
 
-from __future__ import annotations
-
 import contextlib
 import zlib
 from collections.abc import Callable

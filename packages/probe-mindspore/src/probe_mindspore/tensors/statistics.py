@@ -4,8 +4,6 @@ The CPU build has no kernel for a norm, none for bfloat16, and a ``max`` that lo
 costs milliseconds where numpy takes microseconds.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ The memory is read directly, and MindSpore computes nothing. A tensor without re
 text, one whose computation failed) has a reason instead.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compute the norms of tensors by numpy: the CPU build of MindSpore has no kernel for one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Read the numbers of optimizers' updates: gradients, weights, moments, and what an update changed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

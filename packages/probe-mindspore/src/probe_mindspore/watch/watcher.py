@@ -1,7 +1,5 @@
 """See the updates of a run and the calls of chosen Cells, and put their norms into the row of the step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial

@@ -1,7 +1,5 @@
 """Find the model and the steps of a run whose script says nothing of Probe."""
 
-from __future__ import annotations
-
 from .activation import named_by_job
 from .containment import Containment
 from .scene import Scene

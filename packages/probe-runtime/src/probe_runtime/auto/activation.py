@@ -1,7 +1,5 @@
 """Begin to look for steps as soon as a process has imported its framework, in whatever process of the run that is."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import importlib

@@ -1,7 +1,5 @@
 """Run ``probe run [--config FILE] [--KEY VALUE ...] SCRIPT ARGUMENTS``: dump the steps of a script as it is."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

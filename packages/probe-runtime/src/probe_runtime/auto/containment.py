@@ -1,7 +1,5 @@
 """Find out which module holds which, and which holds a parameter."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Make each call of a function a step, wherever the run has it from."""
 
-from __future__ import annotations
-
 import functools
 from contextlib import ExitStack
 from typing import Any

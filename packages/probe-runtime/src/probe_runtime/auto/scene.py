@@ -1,7 +1,5 @@
 """Describe what finding steps needs of a framework, and find the models that optimizers train."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Run a script or module as ``python`` does, with no frame of ours in its stacks and tracebacks that a reader sees."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import importlib.util
 import os

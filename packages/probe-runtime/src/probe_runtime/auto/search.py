@@ -1,7 +1,5 @@
 """Look for the steps of a run from some moment on, until the process ends."""
 
-from __future__ import annotations
-
 import atexit
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack

@@ -1,7 +1,5 @@
 """Turn calls and gradients into journal events: collector, recorder, gradient taps, recompute, collectives."""
 
-from __future__ import annotations
-
 from . import guard
 from .backward_records import GradientTap
 from .calls import Call

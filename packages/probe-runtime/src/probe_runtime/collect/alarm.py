@@ -1,7 +1,5 @@
 """Raise, or enter the debugger, at the call where values begin that are not finite (`on_non_finite`)."""
 
-from __future__ import annotations
-
 import linecache
 import sys
 from collections.abc import Iterator, Sequence

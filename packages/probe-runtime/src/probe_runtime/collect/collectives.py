@@ -4,8 +4,6 @@ A collective's record has as output all its arguments, after it is complete. One
 background is complete when its handle has been waited for, so its output is described then.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Collect one step: its calls, regions and parameters' gradients, and the counts of what was seen."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 The run goes on after a fault. A full disk ends the collection, not the run.
 """
 
-from __future__ import annotations
-
 import threading
 import traceback
 

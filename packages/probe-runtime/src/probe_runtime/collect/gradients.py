@@ -1,7 +1,5 @@
 """Define what a framework provides to tap gradients, and what arrives at a tap."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Protocol
 

@@ -4,8 +4,6 @@ Everything of Probe that a framework calls is guarded here, except the two taps 
 they run most often and have the same guard built in.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 import weakref

@@ -1,7 +1,5 @@
 """Hold the modules and parameters that are tracked, and the names of their records."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 

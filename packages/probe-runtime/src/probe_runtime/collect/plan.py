@@ -1,7 +1,5 @@
 """Derive from a configuration what one step collects, and the header of its dump."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A piece of the model that runs again during backward is entered through a `Segme
 first run. A recomputed call takes no new number.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A tap makes the call itself, exactly once, and returns its result untouched; bef
 fault of Probe costs the value or the record that it happened in; the call itself goes on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hold, for each thread, what it is inside of while calls are collected."""
 
-from __future__ import annotations
-
 import threading
 
 

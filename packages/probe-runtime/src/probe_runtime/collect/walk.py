@@ -3,8 +3,6 @@
 A walk runs within `Leaf.aside`, which it leaves while a class of the user's is asked for its parts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Keep whose work is done now, so that the calls of requests in flight can be told apart."""
 
-from __future__ import annotations
-
 from contextvars import ContextVar
 from types import TracebackType
 

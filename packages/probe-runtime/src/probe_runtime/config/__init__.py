@@ -1,7 +1,5 @@
 """Read a configuration, with msprobe's keys, from a file and from arguments, and check it as a whole."""
 
-from __future__ import annotations
-
 from .condition import Condition
 from .config import Config
 from .config_file import ConfigFile, load

@@ -1,7 +1,5 @@
 """Say what calls for attention in a run: the items of the key `when`. They are parsed, and never evaluated."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping

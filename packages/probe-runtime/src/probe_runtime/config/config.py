@@ -1,7 +1,5 @@
 """Declare every key of the configuration once, with its check, default and meaning (spec/config.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args

@@ -1,7 +1,5 @@
 """Read a configuration file, JSON or YAML, into a mapping that knows the line of each key."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """Check configuration values against each other, and dump_path against what is on the disk."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Find the entries of a configuration mapping that have an effect, and the problems of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Say which dumped steps stay: the key `keep`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from attrs import frozen

@@ -1,7 +1,5 @@
 """Declare a key of the configuration, and list msprobe's keys and sections that have no effect in Probe."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Parse numbers of steps, ranks and tokens: ``[1, "4-6"]`` is 1, 4, 5 and 6, and ``"0-9/4"`` 0, 4 and 8."""
 
-from __future__ import annotations
-
 import heapq
 import re
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Make a `Config` from the content of a file and from arguments, checked as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

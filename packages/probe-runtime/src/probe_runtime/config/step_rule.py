@@ -1,7 +1,5 @@
 """Say when a step ends: the rule that the key `step_ends` holds as text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Self
 

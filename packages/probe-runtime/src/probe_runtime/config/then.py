@@ -1,7 +1,5 @@
 """Say what happens when a condition is met: the key `then`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

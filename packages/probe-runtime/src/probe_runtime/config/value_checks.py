@@ -1,7 +1,5 @@
 """Check single configuration values: each check returns the value as Probe keeps it, and its problems."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path

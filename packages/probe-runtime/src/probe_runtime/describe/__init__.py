@@ -1,7 +1,5 @@
 """Describe a value as JSON and a file: the parts that are the same for every framework."""
 
-from __future__ import annotations
-
 from .arrays import array_json
 from .file_queue import LARGE, run_both
 from .leaf import Leaf

@@ -1,7 +1,5 @@
 """Describe a numpy array as it is in a record, and write its file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Write a file whose bytes an earlier one has as a second name of that one."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 

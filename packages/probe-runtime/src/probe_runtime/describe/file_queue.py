@@ -1,7 +1,5 @@
 """Write tensor files in a second thread: while the run goes on (`async_dump`), or while numbers are computed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

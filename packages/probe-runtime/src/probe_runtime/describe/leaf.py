@@ -1,7 +1,5 @@
 """Describe tensors: what is the same for every framework, and what its package implements."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,5 @@
 """Hand an error of the run on that came when Probe looked at a tensor: the run has to get it."""
 
-from __future__ import annotations
-
 
 class RunError(BaseException):
     """An error of the run, on its way to the user: no guard against faults of Probe may stop it, so it is no Exception.

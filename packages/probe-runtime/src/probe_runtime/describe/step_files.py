@@ -1,7 +1,5 @@
 """Write the tensor files of one step: name them, write equal bytes once, and defer writing to a thread."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """Choose what is described of each tensor, and what of it the summary of a step gets."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Replace a framework's functions for a while, and put the original objects back."""
 
-from __future__ import annotations
-
 from . import api_list, patches
 from .api_list import RISK_LEVELS, Apis
 from .early_bindings import NEVER_SCANNED, Scan

@@ -1,7 +1,5 @@
 """Read the list of functions to record: a package's own apis.yaml, with the user's file applied over it."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping

@@ -3,8 +3,6 @@
 Examples: `from torch import relu` in a user's file, `self.act = F.relu` in a model.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import sysconfig

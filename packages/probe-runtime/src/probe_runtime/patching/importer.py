@@ -1,7 +1,5 @@
 """Run the code of modules, as they are imported, within a context."""
 
-from __future__ import annotations
-
 import importlib.abc
 import sys
 from collections.abc import Callable, Container, Sequence

@@ -1,7 +1,5 @@
 """Give calls that inspect or copy a function the answers that they would get without Probe."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import multiprocessing.reduction

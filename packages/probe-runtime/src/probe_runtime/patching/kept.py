@@ -1,7 +1,5 @@
 """Find out whether anybody has kept a replacement that was in place, and put originals where it is held."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from sys import getrefcount
 from typing import Any

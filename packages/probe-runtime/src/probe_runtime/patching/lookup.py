@@ -1,7 +1,5 @@
 """Find functions by name: those that are listed, and those that a user registers."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping

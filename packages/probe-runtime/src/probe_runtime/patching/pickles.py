@@ -1,7 +1,5 @@
 """Keep pickle working while patches are in place: functions and wrappers are written under their public names."""
 
-from __future__ import annotations
-
 import functools
 import io
 import multiprocessing.reduction

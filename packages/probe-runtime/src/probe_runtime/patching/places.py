@@ -4,8 +4,6 @@ An attribute is a `Place`: (owner, name, ours, theirs). Putting ours there and t
 somebody else has put there meanwhile is theirs from then on, and stays.
 """
 
-from __future__ import annotations
-
 import contextlib
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Frame the regions of a step outside the model: some get a node (optimizers), some are not recorded."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Find references to replacements that user code took and still holds, and put the originals in their place."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

@@ -1,7 +1,5 @@
 """Stand in for a function so that tables keyed by it work: equal to it, hashed like it, and answering like it."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable

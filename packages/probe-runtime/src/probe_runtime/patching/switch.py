@@ -1,7 +1,5 @@
 """Decide whether a wrapper passes a call to the tap: there is a tap, and this thread is not muted."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Say what a dump would write before it is made: the counts, the sizes, and what stands in its way."""
 
-from __future__ import annotations
-
 from .counted_files import CountedFiles
 from .dump_plan import DumpPlan
 from .outcome import outcome, wanted

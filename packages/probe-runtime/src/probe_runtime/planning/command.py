@@ -1,7 +1,5 @@
 """Run ``probe plan MODULE:FUNCTION --config FILE``: say what a dump would write, before the run."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib

@@ -1,7 +1,5 @@
 """Count the files that a dump would write, in the place of what writes them."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

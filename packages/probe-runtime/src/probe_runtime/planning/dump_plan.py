@@ -1,7 +1,5 @@
 """Hold what a dump would write, and say it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attrs import frozen

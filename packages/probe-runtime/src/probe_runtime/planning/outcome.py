@@ -1,7 +1,5 @@
 """Check what is to be planned, and make a plan of what a step of it wrote, whose tensor files were only counted."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Give a planned step what it lacks: usual numbers, so that records are as long as in a dump, and a loss."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Select the parts of records that a configuration keeps, by `data_mode`."""
 
-from __future__ import annotations
-
 from attrs import frozen
 
 from probe_runtime.config.config import Config

@@ -1,7 +1,5 @@
 """Select steps, ranks, and calls by name, as a configuration asks for (spec/config.md)."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Sequence
 

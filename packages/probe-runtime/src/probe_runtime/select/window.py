@@ -1,7 +1,5 @@
 """Follow the windows of a `scope`: the parts of a step between two named calls, both included."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attrs import define

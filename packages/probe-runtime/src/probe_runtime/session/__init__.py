@@ -1,7 +1,5 @@
 """Run a debugger from start to stop: its steps, the levels of other packages, and the checks before the run."""
 
-from __future__ import annotations
-
 from .any_session import AnySession
 from .current import class_or_instance
 from .debugger import Debugger

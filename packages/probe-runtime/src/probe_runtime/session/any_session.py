@@ -1,7 +1,5 @@
 """Describe what a debugger needs of its session, whatever its level."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 from probe_runtime.config.config import Config

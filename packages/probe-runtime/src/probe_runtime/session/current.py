@@ -1,7 +1,5 @@
 """Keep one debugger in a process: its methods also work on the class, and a second one shares its session."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar

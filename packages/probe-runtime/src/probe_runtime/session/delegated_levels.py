@@ -4,8 +4,6 @@ Level "debug" saves single values (probe-save), level "L2" the kernels of a grap
 Neither records calls: no model is needed, no function is replaced, and there is no dump.json.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, NoReturn, Protocol

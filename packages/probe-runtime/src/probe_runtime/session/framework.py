@@ -1,7 +1,5 @@
 """Describe what a session needs of a framework's package."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path

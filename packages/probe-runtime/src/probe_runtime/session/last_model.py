@@ -1,7 +1,5 @@
 """Remember the model of an earlier start(), for those that give none."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from typing import Any

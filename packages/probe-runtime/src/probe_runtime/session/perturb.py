@@ -1,7 +1,5 @@
 """Move each number in a value to the next one that its dtype has, up or down: the smallest change there is."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping, MutableMapping

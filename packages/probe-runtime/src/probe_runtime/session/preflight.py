@@ -1,7 +1,5 @@
 """Check a configuration against the machine and the run, before anything is dumped."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from probe_format.errors import ConfigError, Problem

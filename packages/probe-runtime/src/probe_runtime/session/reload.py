@@ -1,7 +1,5 @@
 """Take a configuration file's new content between two steps of a running job (`reload`)."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from attrs import fields

@@ -1,7 +1,5 @@
 """Do the parts of `seed_all` that are the same for every framework: checks, Python's and numpy's seeds, undoing."""
 
-from __future__ import annotations
-
 import contextlib
 import operator
 import os

@@ -1,7 +1,5 @@
 """Bring the triggers of a session together with what its framework can do: dump a step at another level."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """Dump one step: install hooks and patches while it collects, and write its files."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Select the calls of a model that are collected while it generates tokens, by `token_range`."""
 
-from __future__ import annotations
-
 from attrs import define
 
 

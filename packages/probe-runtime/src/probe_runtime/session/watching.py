@@ -1,7 +1,5 @@
 """Run task `watch`: each step gives a row of numbers, in one file that grows, and no folder of its own."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Watch a run: how much it writes, which steps stay, which of them are bad, and the few numbers of every step."""
 
-from __future__ import annotations
-
 from .budget import Allowance, Budget
 from .parameters import ParameterNames
 from .ring import Ring

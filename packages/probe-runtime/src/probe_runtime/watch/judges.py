@@ -1,7 +1,5 @@
 """Judge whether the conditions of `when` are met by a step that has ended."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import operator

@@ -1,7 +1,5 @@
 """Name the parameters of models, and keep none of them alive."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Keep the last steps that a process has written, and remove those before (`keep: {last: K}`)."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Iterable

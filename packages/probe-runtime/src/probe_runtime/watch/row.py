@@ -1,7 +1,5 @@
 """Gather the numbers of one step, whatever the framework that found them, for its row in the watch file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

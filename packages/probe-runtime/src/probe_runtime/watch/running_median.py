@@ -1,7 +1,5 @@
 """Tell a spike: a value far above the median of those before it."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import deque

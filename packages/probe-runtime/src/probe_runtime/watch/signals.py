@@ -1,7 +1,5 @@
 """Take signals that a user sends to the process, and hand them on to whoever took them before."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

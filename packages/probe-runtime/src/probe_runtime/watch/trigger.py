@@ -1,7 +1,5 @@
 """Hold that a condition was met."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from attrs import frozen

@@ -1,7 +1,5 @@
 """Tell the other ranks of a trigger: by one small file in dump_path that all of them read (spec/config.md, `when`)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

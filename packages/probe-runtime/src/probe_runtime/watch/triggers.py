@@ -1,7 +1,5 @@
 """Keep the steps around a bad one, and dump those after it in more detail (`when`, `then`)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections import deque

@@ -1,7 +1,5 @@
 """Dump the steps of the `Trainer` of Lightning, by whichever of its two names the script has imported it."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Dump the steps of the `Trainer` of transformers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from probe_torch.debugger import PrecisionDebugger

@@ -1,7 +1,5 @@
 """List which arguments of torch's collectives only receive."""
 
-from __future__ import annotations
-
 PREFIX = "Distributed."
 
 # Arguments that only receive, so that their content before the call means nothing: (position, name).

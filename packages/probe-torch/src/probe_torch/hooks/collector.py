@@ -1,7 +1,5 @@
 """Build the collector of torch's calls, with torch's gradients, collectives and parameters of a module."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -7,8 +7,6 @@ than the entry, and a hook goes on each node that has an edge into an input, and
 output. What those edges carry, summed, is the call's own contribution to the gradient of that input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Remember where the gradients of a call's inputs go, as it was when the call was entered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

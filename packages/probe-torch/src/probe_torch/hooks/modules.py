@@ -4,8 +4,6 @@ No hook is put on a module: `torch.nn.Module.__call__` is replaced while collect
 TorchScript and the user's own hooks see the modules as they are.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence

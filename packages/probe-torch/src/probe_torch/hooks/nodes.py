@@ -5,8 +5,6 @@ in the same node: the hook tells both of its gradients, one after the other, so 
 between the two no code but Probe's runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Record parameters' gradients when they arrive in ``.grad``."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

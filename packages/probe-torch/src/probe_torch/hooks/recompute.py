@@ -3,8 +3,6 @@
 While collecting, both its kinds (reentrant or not) are entered through a `probe_runtime.collect.recompute.Segment`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Generator

@@ -3,8 +3,6 @@
 `Module.to` and `load_state_dict` swap too, under `torch.__future__.set_swap_module_params_on_conversion`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any

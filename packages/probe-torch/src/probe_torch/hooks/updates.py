@@ -1,7 +1,5 @@
 """Look at an optimizer in the last moment before it updates, when every other hook on its step has been called."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Follow a view that a call wrote in place: its gradient is a part of its base's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

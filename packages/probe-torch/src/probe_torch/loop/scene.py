@@ -1,7 +1,5 @@
 """Tell what trains in a process with torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

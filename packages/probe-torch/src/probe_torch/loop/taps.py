@@ -1,7 +1,5 @@
 """See the forwards and updates of a run: a handful of torch's functions stay replaced for as long as it lasts."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Leave out what torch computes for itself with fake tensors: shapes of DTensors, graphs that it traces."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """Let calls that inspect or copy a function of torch find the original, as they would without Probe."""
 
-from __future__ import annotations
-
 import functools
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Find the functions of torch that the listed names refer to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from probe_runtime.patching import Apis, Label, Listed, Place, go_down, is_function, resolve_owner

@@ -1,7 +1,5 @@
 """Record operators by their own names: ``torch.ops.mine.scale(x)``, exported programs, `torch.library.custom_op`."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from typing import Any

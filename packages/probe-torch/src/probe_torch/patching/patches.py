@@ -1,7 +1,5 @@
 """Replace torch's functions with the wrappers for a while, and put back exactly the originals."""
 
-from __future__ import annotations
-
 import functools
 
 from probe_runtime.patching import NEVER_SCANNED, Apis, Prepared, Scan, Tap, patches

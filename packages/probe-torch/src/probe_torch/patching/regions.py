@@ -1,7 +1,5 @@
 """Mark the regions of a step that are not the model: optimizer, gradient clipping, printing, loading data."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Fill torch's own tables of its functions while the functions are still the originals."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

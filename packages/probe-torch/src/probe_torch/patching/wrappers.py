@@ -1,7 +1,5 @@
 """Wrap a torch function in a plain function that passes each call to the tap while a dump runs."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import weakref

@@ -1,7 +1,5 @@
 """Say what a dump would write before the run, from a pass over tensors without numbers."""
 
-from __future__ import annotations
-
 from .planner import plan
 from .stand_ins import without_memory
 

@@ -1,7 +1,5 @@
 """Describe tensors without numbers as a dump would describe those of the real run, and count their files."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence

@@ -1,7 +1,5 @@
 """Plan a dump: run one step of the model on tensors without numbers, through what records a real one."""
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 import warnings

@@ -1,7 +1,5 @@
 """Copy a model, its optimizer and its inputs with tensors that have shapes and dtypes, and no memory."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections import defaultdict

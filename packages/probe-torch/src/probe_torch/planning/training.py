@@ -1,7 +1,5 @@
 """Run one training step on tensors without numbers; the run's random numbers go on as if there had been none."""
 
-from __future__ import annotations
-
 import contextlib
 import linecache
 import random

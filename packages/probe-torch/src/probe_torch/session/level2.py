@@ -1,7 +1,5 @@
 """Open level L2, at which probe-kernel has Ascend dump the kernels of one API call in each step."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any

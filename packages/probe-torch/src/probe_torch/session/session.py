@@ -1,7 +1,5 @@
 """Put together the session of a debugger of torch."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from probe_runtime.collect import Target

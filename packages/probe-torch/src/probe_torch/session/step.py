@@ -1,7 +1,5 @@
 """Put together one dumped step of torch, with the hooks and patches in place while it collects."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ collective is complete after `wait_tensor`, which the first use of its `AsyncCol
 torch.distributed after `Work.wait`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import threading

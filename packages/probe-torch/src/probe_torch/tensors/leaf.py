@@ -1,7 +1,5 @@
 """Describe a tensor of torch as JSON with statistics and file, as a leaf of `probe_format.values`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

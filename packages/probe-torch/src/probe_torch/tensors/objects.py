@@ -1,7 +1,5 @@
 """Describe values of torch other than tensors as JSON (spec/values.md): dtype, device, Size, process groups, ..."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from typing import Any

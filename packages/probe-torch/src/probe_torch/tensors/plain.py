@@ -3,8 +3,6 @@
 A plain tensor is one of floats on the CPU, not empty, neither lazy nor wrapped nor of a subclass.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

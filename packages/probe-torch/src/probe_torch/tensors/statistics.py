@@ -4,8 +4,6 @@ CPU tensors are read in place through numpy. Tensors on an accelerator are reduc
 a time, so that Probe does not synchronise the device in the middle of a step.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar

@@ -4,8 +4,6 @@ The user's subclass would see that call, or it would make a DTensor communicate,
 numbers of such gradients are added when they are described.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ The cases are those of spec/statistics.md: subclasses, DTensor, fake, meta, spar
 conjugated tensors, functorch wrappers. A tensor without readable numbers gets a reason instead.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

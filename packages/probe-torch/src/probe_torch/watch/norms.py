@@ -1,7 +1,5 @@
 """Compute the norms of many tensors in one pass, and count what is not finite only where a norm is not."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any

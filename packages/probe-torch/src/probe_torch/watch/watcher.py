@@ -1,7 +1,5 @@
 """See the updates of a run and the calls of chosen modules, and put their norms into the row of the step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
