@@ -30,7 +30,7 @@ class Triggers:
 
     def __init__(self, config: Config) -> None:
         """Judge steps from now on. Raises ConfigError when a function under `when` is not there."""
-        import probe_format.read  # noqa: F401  now: a run lasts long, and may be upgraded before a step is bad
+        from probe_format.read import origins  # noqa: F401  now: packages may be upgraded before a step is bad
 
         self._then = config.then or Then()
         self._ring: Ring | None = None
