@@ -123,7 +123,7 @@ CHANGES: dict[str, Callable[[Tensor], Any]] = {
     "view": lambda x: x[1].fill_(9),
     "flat view": lambda x: x.view(-1)[2:].zero_(),
     "detached": lambda x: x.detach().sub_(4),
-    "random": lambda x: x.normal_(),
+    "random": lambda x: x.random_(50, 90),  # whole numbers, whose sums are exact in any order
     "t_": lambda x: x.t_(),
     "unsqueeze_": lambda x: x.unsqueeze_(0),
     "resize_": lambda x: x.resize_(2, 2),
