@@ -45,7 +45,7 @@ def test_an_overflow_that_a_scaler_skips_triggers_nothing(
             skipped.append(not bool(is_finite))
             debugger.stop()
             debugger.step()
-    assert skipped[0] and not skipped[-1]
+    assert {True, False} == set(skipped)
     assert steps_of(tmp_path) == [18, 19]
     assert not [each for each in recwarn if "meets" in str(each.message)]
 
