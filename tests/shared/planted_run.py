@@ -1,7 +1,7 @@
 """Steps of training in several processes, one of which gets a bad number in one of them (see contract_planted.py).
 
 The programs beside the tests of each framework call `train`. They take a JSON object: `out`, a folder; `seeds`;
-`steps`, how many each run has; `kind`, `nan` or `spike`; `last`, how many steps are kept.
+`steps`, how many each run has; `kind`, `nan`, `spike` or `unreduced`; `last`, how many steps are kept.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Any
 
 import attrs
 
-__all__ = ["Planted", "train"]
+__all__ = ["FACTORS", "Planted", "train"]
 
+#: What the inputs of the bad step are multiplied by; of the last kind the gradients of one rank are not averaged.
+FACTORS = {"nan": float("nan"), "spike": 100.0, "unreduced": -1.0}
 #: Steps before this one are not planted in: a median is of ten values.
 FIRST = 12
 
@@ -45,8 +47,8 @@ def train(
     """Make the runs of a request, one after the other.
 
     debugger: makes the framework's debugger.
-    made: takes a seed and returns a net, and a function that trains it for one step, with what its inputs are
-        multiplied by (NaN for a bad number), and returns the loss.
+    made: takes a seed and returns a net, and a function that trains it for one step, with one of `FACTORS` or 1, and
+        returns the loss, or another value that a bad step makes large.
     """
     for seed in request["seeds"]:
         faulthandler.dump_traceback_later(600, exit=True)  # a run that hangs says where
@@ -55,11 +57,13 @@ def train(
         net, step = made(seed)
         keys = {"keep": {"last": request["last"]}, "then": {"level": "mix", "task": "tensor"}}
         keys["when"] = ["non_finite"] if request["kind"] == "nan" else ["spike(loss) > 5"]
+        if request["kind"] == "unreduced":
+            keys["optimizer_grad"] = True
         most = 0
         with debugger(dump_path=dump, level="L0", **keys) as watching:
             for number in range(request["steps"]):
                 is_bad = number == planted.step and rank == planted.rank
-                factor = (float("nan") if request["kind"] == "nan" else 100.0) if is_bad else 1.0
+                factor = FACTORS[request["kind"]] if is_bad else 1.0
                 watching.start(net)
                 watching.observe("loss", step(factor))
                 watching.stop()

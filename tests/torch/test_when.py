@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import warnings
@@ -16,7 +17,10 @@ import pytest
 import torch
 from contract_keep import steps_of
 from contract_planted import *  # noqa: F403
+from contract_planted import LAST, RUNS, STEPS
 from contract_when import *  # noqa: F403
+from planted_run import Planted
+from probe_analysis import ranks
 from probe_torch import PrecisionDebugger
 from torch import nn
 
@@ -85,6 +89,20 @@ def planted() -> Any:
         assert done.returncode == 0, done.stderr[-4000:]
 
     return run
+
+
+@pytest.mark.slow
+def test_a_gradient_that_one_rank_did_not_average_is_found(planted: Any, tmp_path: Path) -> None:
+    """The script sees that weights have drifted apart; the steps that are kept tell whose gradient it was."""
+    first = random.Random("unreduced").randrange(1000)
+    seeds = list(range(first, first + RUNS))
+    planted({"out": str(tmp_path), "seeds": seeds, "steps": STEPS, "kind": "unreduced", "last": LAST})
+    for seed in seeds:
+        where, found = Planted.of(seed, STEPS, 2), ranks(tmp_path / str(seed))
+        assert found.first is not None and found.first.step == f"step{where.step}", (seed, where)
+        assert found.first.call.name.endswith("optimizer_grad") and found.first.odd == (where.rank,), seed
+        assert "it was not reduced there" in found.sentence
+        assert ranks(tmp_path / str(seed), step=where.step - 1).first is None
 
 
 @contextmanager

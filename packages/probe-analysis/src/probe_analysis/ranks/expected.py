@@ -91,8 +91,8 @@ class Expected:
 
 
 def in_update(call: Call) -> bool:
-    """Return whether a call is made by the optimizer, or where gradients are clipped."""
-    return call.parent in _UPDATES
+    """Return whether a call is made by the optimizer, or where gradients are clipped; or is what the optimizer gets."""
+    return call.kind == "optimizer_grad" or call.parent in _UPDATES
 
 
 def may_agree(call: Call, forms: Iterable[RecordForm]) -> bool:

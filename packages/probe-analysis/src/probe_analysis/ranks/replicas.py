@@ -163,6 +163,8 @@ def same_updates(runs: Mapping[int, CompactRun], replicas: Replicas, history: Hi
             if call.kind == "module" and not call.backward:
                 for value in run.read(call).side("parameter"):
                     marks.setdefault(mark(value.tensor), set()).add((call.path, value.slot))
+            elif call.kind == "optimizer_grad":
+                touched.update((call.path, value.slot) for value in run.read(call).values)
             elif in_update(call):
                 for value in run.read(call).side("in"):
                     touched |= marks.get(mark(value.tensor), set())

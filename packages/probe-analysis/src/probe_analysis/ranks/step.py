@@ -194,7 +194,7 @@ class _Step:
 
 _SAYS = {
     "weight": "has other weights on some replicas",
-    "update": "{where} gets other numbers on some replicas",
+    "update": "{where}gets other numbers on some replicas",
     "collective": "gives the ranks of its group other results",
     "placement": "has a DTensor that differs between ranks that hold the same part",
     "form": "has a DTensor that the ranks describe in different ways",
@@ -203,4 +203,4 @@ _SAYS = {
 }
 
 
-_PLACES = {OPTIMIZER: "in the optimizer's step", CLIP_GRAD: "in the clipping of the gradients"}
+_PLACES = {OPTIMIZER: "in the optimizer's step ", CLIP_GRAD: "in the clipping of the gradients "}
