@@ -197,7 +197,10 @@ def test_files_that_are_written_later(start: Any, sizes: tuple[int, int], tmp_pa
     assert run.most <= whole // 2 + numbers
     assert 0 < report(tmp_path)["tensor_files"] < report(tmp_path)["tensors"]
     assert not report(tmp_path)["faults"]
-    assert {verdict.state for verdict in verify(tmp_path)} <= {"complete", "empty"}
+    left = {"complete", "empty"} | (
+        {"torn"} if any("stopped collecting" in text for text in run.told) else set()
+    )
+    assert {verdict.state for verdict in verify(tmp_path)} <= left
 
 
 def test_a_larger_limit_is_taken_in_the_running_job(

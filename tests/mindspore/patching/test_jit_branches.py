@@ -11,7 +11,6 @@ import pytest
 from gradient_nets import values
 from mindspore import Tensor, nn
 from mindspore_dumping import opened, strict
-from probe_mindspore.hooks.autograd import GRAPH
 
 pytestmark = pytest.mark.usefixtures("pynative")
 
@@ -127,11 +126,12 @@ def test_the_step_runs_with_its_own_bits_and_what_is_left_out_is_told(
         for item in strict(path)["not_seen"]
     }
     names = [name for path in tmp_path.rglob("dump.json") for name in strict(path)["data"]]
-    inside = any(
+    assert any(
         name.startswith(("Cell.piece.d.Dense.forward", "Cell.piece.e.Dense.forward")) for name in names
     )
-    assert inside == (GRAPH or kind is Hooked)
     if kind is Hooked:
         assert "hooks" in said["Cell.piece.d.Dense"]
-    else:
-        assert "decided when it runs" in said[("gradients of " if inside else "") + "Cell.piece.d.Dense"]
+    elif kind in (If, TwoIfs):
+        assert "Cell.piece.d.Dense.backward.0" in names
+    else:  # MindSpore cannot export the gradients of a loop with taps
+        assert "decided when it runs" in said["gradients of Cell.piece.d.Dense"]

@@ -173,6 +173,10 @@ class CopiedCompilations:
         taking = None if self.called is None else _graphs.get(self.called.key)
         if taking is None:
             raise UndifferentiatedError("its gradients could not be compiled")
+        try:
+            taking.plan  # noqa: B018 - made here, so that what prevents it is told
+        except Exception as e:
+            raise UndifferentiatedError(str(e) or type(e).__name__) from e
         self.ran(graph.name, taking.found)
         kept = begun[1].kept
         own = {name: kept["parameters"][name] for name in graph.plan.written}
