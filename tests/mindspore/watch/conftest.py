@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mindspore import Tensor, nn, ops, set_seed, value_and_grad
-from probe_mindspore import PrecisionDebugger
 
 
 def _array(t: Any) -> Any:
@@ -22,6 +20,8 @@ def _norm(t: Any) -> float:
 @pytest.fixture
 def watched_run(pynative: None) -> Any:
     """Adam on a small net, by hand."""
+    from mindspore import Tensor, nn, ops, set_seed, value_and_grad
+    from probe_mindspore import PrecisionDebugger
 
     def run(dump: Path | None, steps: int, **keys: Any) -> Any:
         set_seed(0)

@@ -47,6 +47,12 @@ def test_a_cell_that_makes_a_step(pynative: None, tmp_path: Path) -> None:
     assert file.unseen == []
 
 
+def test_outputs_of_chosen_cells(pynative: None, tmp_path: Path) -> None:
+    file, _ = trained(tmp_path, graph=False, list=["0.Dense"])
+    (first, _) = rows_of(file)
+    assert (first["activations", "0.output.0"] or 0.0) > 0.0
+
+
 def test_a_graph_with_the_update_inside_says_what_it_does_not_tell(pynative: None, tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match="gradients and moments: not watched. Python called no optimizer"):
         file, norms = trained(tmp_path, graph=True)
@@ -55,9 +61,3 @@ def test_a_graph_with_the_update_inside_says_what_it_does_not_tell(pynative: Non
     assert not [column for column in file.columns if column.kind == "gradients"]
     assert [what for what, _ in file.unseen] == ["gradients and moments"]
     assert (rows[1]["updates", "0.weight"] or 0.0) > 0.0
-
-
-def test_outputs_of_chosen_cells(pynative: None, tmp_path: Path) -> None:
-    file, _ = trained(tmp_path, graph=False, list=["0.Dense"])
-    (first, _) = rows_of(file)
-    assert (first["activations", "0.output.0"] or 0.0) > 0.0
