@@ -143,7 +143,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_runtime.watch": {
         "Allowance", "Budget", "Columns", "Norms", "ParameterNames", "Ring", "StepSeen", "Trigger", "Triggers",
-        "WatchedRow",
+        "WatchedRow", "tensors_in",
     },
     "probe_kernel.cli": {"COMMANDS", "main"},
     "probe_kernel.convert": {

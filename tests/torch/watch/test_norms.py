@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from probe_runtime.watch import tensors_in
 from probe_torch.aside import aside
-from probe_torch.watch.norms import changes_of, norms_of, tensors_in
+from probe_torch.watch.norms import changes_of, norms_of
 
 
 def norms(*tensors: Any) -> Any:
@@ -96,8 +97,8 @@ def test_changes_are_those_of_the_whole_and_copies_are_as_new() -> None:
 
 def test_what_a_module_returned() -> None:
     t = torch.ones(1)
-    assert [path for path, _ in tensors_in(t)] == ["output.0"]
-    assert [path for path, _ in tensors_in((t, None, [t], {"x": t}))] == [
+    assert [path for path, _ in tensors_in(t, torch.Tensor)] == ["output.0"]
+    assert [path for path, _ in tensors_in((t, None, [t], {"x": t}), torch.Tensor)] == [
         "output.0",
         "output.2.0",
         "output.3.x",

@@ -1,6 +1,6 @@
 """Compute the norms of tensors by numpy: the CPU build of MindSpore has no kernel for one."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from probe_format.tensors import widen
 from probe_runtime.watch import Norms
 
-from probe_mindspore.tensors.tensor_view import DENSE, SPARSE, view_of
+from probe_mindspore.tensors.tensor_view import view_of
 
 #: How many elements are added up in float32.
 _PIECE = 1 << 17
@@ -65,15 +65,3 @@ def _anew(array: npt.NDArray[Any]) -> tuple[float, tuple[int, int] | None]:
         return sum(
             _square(array[i : i + _PIECE].astype(np.float64)) for i in range(0, array.size, _PIECE)
         ), None
-
-
-def tensors_in(value: Any, path: tuple[str, ...] = ("output",)) -> Iterator[tuple[str, Any]]:
-    """Yield (path, tensor) of what a Cell returned: ``output.0.x``. One tensor alone counts as the first."""
-    if isinstance(value, (*DENSE, *SPARSE)):
-        yield ".".join(path if len(path) > 1 else (*path, "0")), value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from tensors_in(item, (*path, str(key)))
-    elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            yield from tensors_in(item, (*path, str(i)))

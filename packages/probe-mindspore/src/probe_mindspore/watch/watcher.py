@@ -9,13 +9,14 @@ from attrs import define, field
 from probe_format.watch import Column
 from probe_runtime.collect import TrackedModule
 from probe_runtime.session import Watch
-from probe_runtime.watch import ParameterNames, WatchedRow
+from probe_runtime.watch import ParameterNames, WatchedRow, tensors_in
 
 from probe_mindspore.hooks.modules import CellTable, models_in, patched_call, watched_calls
 from probe_mindspore.module_kind import CELLS, ModuleKind
 from probe_mindspore.patching.traced_jit import is_tracing
+from probe_mindspore.tensors.tensor_view import DENSE, SPARSE
 
-from .norms import elements_of, norms_of, tensors_in
+from .norms import elements_of, norms_of
 from .updates import Updates
 
 _WHOLE = (
@@ -108,7 +109,11 @@ class MindSporeWatcher:
         row = self.watch.row
         assert row is not None
         layer = base.partition(".")[2].rpartition(".")[0]
-        found = [(path, array) for path, t in tensors_in(result) if (array := elements_of(t)) is not None]
+        found = [
+            (path, array)
+            for path, t in tensors_in(result, (*DENSE, *SPARSE))
+            if (array := elements_of(t)) is not None
+        ]
         columns = [Column("activations", layer, path, array.size) for path, array in found]
         row.put([*map(self.watch.columns.number, columns)], norms_of([a for _, a in found]), largest=True)
 

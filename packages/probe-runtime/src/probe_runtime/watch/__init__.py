@@ -3,7 +3,7 @@
 from .budget import Allowance, Budget
 from .parameters import ParameterNames
 from .ring import Ring
-from .row import Columns, Norms, WatchedRow
+from .row import Columns, Norms, WatchedRow, tensors_in
 from .step_seen import StepSeen
 from .trigger import Trigger
 from .triggers import Triggers
@@ -19,4 +19,5 @@ __all__ = [
     "Trigger",
     "Triggers",
     "WatchedRow",
+    "tensors_in",
 ]

@@ -1,7 +1,7 @@
 """Compute the norms of many tensors in one pass, and count what is not finite only where a norm is not."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -154,15 +154,3 @@ def _counted(pieces: Iterable[torch.Tensor]) -> tuple[int, int]:
     """Return how many elements are NaN, and how many infinite."""
     counts = [(_V.count_nonzero(_V.isnan(p)), _V.count_nonzero(_V.isinf(p))) for p in pieces]
     return sum(int(nan) for nan, _ in counts), sum(int(inf) for _, inf in counts)
-
-
-def tensors_in(value: Any, path: tuple[str, ...] = ("output",)) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield (path, tensor) of what a module returned: ``output.0.x``. One tensor alone counts as the first."""
-    if isinstance(value, torch.Tensor):
-        yield ".".join(path if len(path) > 1 else (*path, "0")), value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from tensors_in(item, (*path, str(key)))
-    elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            yield from tensors_in(item, (*path, str(i)))

@@ -9,7 +9,7 @@ from attrs import define, field
 from probe_format.watch import Column
 from probe_runtime.collect import TrackedModule
 from probe_runtime.session import Watch
-from probe_runtime.watch import ParameterNames, WatchedRow
+from probe_runtime.watch import ParameterNames, WatchedRow, tensors_in
 from torch import nn
 from torch.optim import optimizer as torchs
 
@@ -18,7 +18,7 @@ from probe_torch.compiling import left_out
 from probe_torch.hooks.modules import ModuleTable, models_in, patched_call, plain_path
 from probe_torch.hooks.updates import before_updates
 
-from .norms import norms_of, tensors_in
+from .norms import norms_of
 from .updates import Updates
 
 
@@ -99,7 +99,11 @@ class TorchWatcher:
         assert row is not None
         layer = base.partition(".")[2].rpartition(".")[0]
         with aside():
-            found = [(path, t) for path, t in tensors_in(result) if t.is_floating_point() or t.is_complex()]
+            found = [
+                (path, t)
+                for path, t in tensors_in(result, torch.Tensor)
+                if t.is_floating_point() or t.is_complex()
+            ]
             numbers = [self._number(layer, path, t) for path, t in found]
             row.put(numbers, norms_of([t for _, t in found]), largest=True)
 
