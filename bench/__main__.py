@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for answer in GROUPS[group](how):
             print(f"[{time.perf_counter() - begin:5.0f} s] {group}: {page.brief(group, answer)}", flush=True)
             answers.append(answer)
+        if not answers:  # not on this machine
+            continue
         known[group] = {"about": about(given.quick), "answers": answers}
         page.RESULT.write_text(json.dumps(known, indent=1) + "\n")
         page.make(known)

@@ -23,8 +23,9 @@ LAYERS, WIDTH, LENGTH = 6, 64, 16
 def steps(answers: TextIO, folder: Path, config: dict[str, Any], keep: bool) -> None:
     """Answer the orders until the input ends."""
     import torch
+    from models import demo_model
     from probe_torch import PrecisionDebugger
-    from worker import demo_model, written
+    from worker import written
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -49,7 +49,7 @@ def step(count: int, level: str, folder: Path) -> dict[str, Any]:
     for i in range(count):
         name = f"Functional.linear.{i}.forward"
         arguments = b"[%b]" % b",".join([tensor] * 3)
-        writer.append(events.enter(name, deep, stack=0, arguments=arguments, keywords=b"{}"))
+        writer.append(events.enter(name, deep, "aw", (arguments, b"{}"), stack=0))
         writer.append(events.exit(name, output=b"[%b]" % tensor))
     for i in reversed(range(count)):
         name = f"Functional.linear.{i}.backward"

@@ -28,7 +28,7 @@ def about(quick: bool) -> dict[str, object]:
         "flags": [flag for flag in _FLAGS if flag in has],
         "load": round(os.getloadavg()[0], 1),
         "python": platform.python_version(),
-        **{name: _version(name) for name in ("torch", "numpy", "numkong")},
+        **{name: _version(name) for name in ("torch", "numpy", "probe-fast")},
         "quick": quick,
     }
 

@@ -7,18 +7,34 @@ from contextlib import ExitStack
 
 import attrs
 
-from . import call_count, convert_cost, long_step, memory, save_cost, steps
-from .steps import MEMORY, Case
+from . import call_count, convert_cost, long_step, memory, save_cost, stats_cost, steps
+from .steps import MANY, MEMORY, Case, cpu_count
 from .turns import Answer
 
 __all__ = ["GROUPS", "How"]
 
 _EVERYONE = ("slow", "msprobe", "debug", "hooks")
+_LEVELS = ("L0", "L1", "mix")
+#: What Probe's overhead may be of msprobe's, statistics of models that are bound by Python's dispatch.
+_SMALL = {"L0": 0.25, "L1": 0.22, "mix": 0.2}
+_ROUNDS = {"small": 9, "small Llama": 7, "small ResNet": 7, "6x512": 5}
 STATISTICS = tuple(
-    Case(setup, level, peers=_EVERYONE if (setup, level) == ("small", "L0") else ("slow", "msprobe"), goal=1 / 8,
-         rounds=9 if setup == "small" else 5)
-    for setup in ("small", "6x512") for level in ("L0", "L1", "mix")
+    Case(
+        setup,
+        level,
+        peers=_EVERYONE if (setup, level) == ("small", "L0") else ("slow", "msprobe"),
+        goal=_SMALL[level] if setup.startswith("small") else 0.2,
+        rounds=_ROUNDS.get(setup, 3),
+    )
+    for setup in (
+        "small", "small Llama", "small ResNet", "6x512", "6x512, one thread", "6x512 Llama", "ResNet-18"
+    )
+    for level in _LEVELS
 )  # fmt: skip
+#: On all threads of a machine that has many.
+THREADS = tuple(
+    Case("6x512, all threads", level, peers=("msprobe",), goal=0.5, rounds=5) for level in _LEVELS
+)
 MD5 = tuple(
     Case(
         setup,
@@ -32,7 +48,7 @@ MD5 = tuple(
     for setup, rounds in (("small", 9), ("6x512", 3))
 )
 TENSORS = tuple(
-    Case(setup, level, "tensor", place, peers=("msprobe",), goal=1 / 10 if place else None, rounds=rounds)
+    Case(setup, level, "tensor", place, peers=("packed", "msprobe"), goal=1 / 10 if place else None, rounds=rounds)
     for place in (MEMORY, "") for setup, rounds in (("small", 7), ("6x256", 3)) for level in ("mix", "L1")
 )  # fmt: skip
 #: What one can afford at every step.
@@ -71,7 +87,7 @@ def _cases(cases: tuple[Case, ...]) -> Callable[[How], Iterator[Answer]]:
     def run(how: How) -> Iterator[Answer]:
         with ExitStack() as end:
             for case in cases:
-                if how.quick and case.setup != "small":
+                if (how.quick and case.setup != "small") or (case in THREADS and cpu_count() < MANY):
                     continue
                 yield steps.measure(case, how.msprobe, how.of(case.rounds), how.disk, end)
 
@@ -82,6 +98,10 @@ def _calls(how: How) -> Iterator[Answer]:
     for case in call_count.CASES:
         for answer in call_count.measure(how.msprobe, [case]):
             yield {"name": f"{answer['tool']} {' '.join(case)}", **answer}
+
+
+def _read(how: How) -> Iterator[Answer]:
+    yield {"name": "256 MB of float32", **stats_cost.over_a_read(0.2 if how.quick else 2.0)}
 
 
 def _idle(how: How) -> Iterator[Answer]:
@@ -108,9 +128,11 @@ def _convert(how: How) -> Iterator[Answer]:
 GROUPS: dict[str, Callable[[How], Iterator[Answer]]] = {
     "calls": _calls,
     "statistics": _cases(STATISTICS),
+    "threads": _cases(THREADS),
     "md5": _cases(MD5),
     "tensor": _cases(TENSORS),
     "cheap": _cases(CHEAP),
+    "read": _read,
     "idle": _idle,
     "memory": _memory,
     "growth": _growth,

@@ -23,17 +23,29 @@ from .turns import Answer, Worker, started
 ROOT = Path(__file__).parents[1]
 SOURCES = [str(path) for path in sorted((ROOT / "packages").glob("*/src"))]
 MEMORY = "/dev/shm"
+#: Cores of a machine that "all threads" is measured on.
+MANY = 8
+
+
+def cpu_count() -> int:
+    """Return the cores that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 @attrs.frozen
 class Setup:
-    """What is trained. batch sequences of length tokens; threads of each process (they take turns)."""
+    """What is trained: batch sequences of length tokens, or images of so many pixels squared.
+
+    threads: of each process (they take turns).
+    model: of `models.py`.
+    """
 
     layers: int = 6
     width: int = 256
     batch: int = 8
     length: int = 128
     threads: int = 2
+    model: str = "gpt"
 
     @property
     def arguments(self) -> list[str]:
@@ -41,8 +53,18 @@ class Setup:
         return [text for name, value in attrs.asdict(self).items() for text in (f"--{name}", str(value))]
 
 
-#: small is bound by Python's dispatch: the worst case of every tool.
-SETUPS = {"small": Setup(6, 64, 1, 16, 1), "6x256": Setup(), "6x512": Setup(6, 512, 4, 256)}
+#: What begins with "small" is bound by Python's dispatch: the worst case of every tool.
+SETUPS = {
+    "small": Setup(6, 64, 1, 16, 1),
+    "small Llama": Setup(6, 64, 1, 16, 1, "llama"),
+    "small ResNet": Setup(2, 8, 1, 16, 1, "resnet"),
+    "6x256": Setup(),
+    "6x512": Setup(6, 512, 4, 256),
+    "6x512, one thread": Setup(6, 512, 4, 256, 1),
+    "6x512 Llama": Setup(6, 512, 4, 256, 2, "llama"),
+    "6x512, all threads": Setup(6, 512, 4, 256, cpu_count()),
+    "ResNet-18": Setup(2, 64, 8, 64, 2, "resnet"),
+}
 
 
 @attrs.frozen
@@ -132,7 +154,7 @@ def measure(case: Case, msprobe: str, rounds: int, disk: str, end: ExitStack) ->
         "written": written,
         "raw_write_seconds": statistics.median(raw) if raw else None,
         "rounds": rounds,
-        "losses_equal": _same_losses(losses),
+        "changed": _changed(losses),
     }
 
 
@@ -141,9 +163,12 @@ def ratio(one: Sequence[float], other: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(one, other, strict=True))
 
 
-def share(answer: Answer, tool: str = "probe", of: str = "msprobe") -> float | None:
-    """Return a tool's overhead as a part of another's, in CPU time; None where the other was not measured."""
-    ratios = answer["cpu_ratios"]
+def share(answer: Answer, tool: str = "probe", of: str = "msprobe", time: str = "cpu_ratios") -> float | None:
+    """Return a tool's overhead as a part of another's; None where the other was not measured.
+
+    time: "cpu_ratios", or "ratios" for wall time.
+    """
+    ratios = answer[time]
     if tool not in ratios or ratios.get(of, 0) <= 1:
         return None
     return float((ratios[tool] - 1) / (ratios[of] - 1))
@@ -187,7 +212,12 @@ def idle(rounds: int) -> Answer:
     return {"name": "idle", "cpu_seconds": fastest, "cpu_ratios": ratios, "rounds": rounds}
 
 
-def _same_losses(losses: dict[str, list[float]]) -> bool:
-    """Return whether every run with two steps a round has the same losses, step for step."""
-    watched = [values for tool, values in losses.items() if not tool.startswith("none")]
-    return all(values == watched[0] for values in watched)
+def _changed(losses: dict[str, list[float]]) -> list[str]:
+    """Return the tools whose losses are not those of the run without a tool, in the steps that both made."""
+    plain = losses["none"]
+    watched = {tool: values for tool, values in losses.items() if not tool.startswith("none")}
+    # The others make two steps a round, also in those that are not counted: their first is a later one.
+    shared = [plain[late:] for late in range(len(plain)) if plain[late] == watched["probe"][0]]
+    true = (shared or [plain])[0]
+    true = true + watched["probe"][len(true) :]
+    return [tool for tool, values in watched.items() if values != true]

@@ -1,15 +1,15 @@
-"""One process that trains the demo's model with one tool, a step at a time.
+"""One process that trains one of `models.py` with one tool, a step at a time.
 
 Runs by path, in any environment with torch: it imports the tool that it measures and nothing else of ours.
 Reads one word a line ("plain" or "dumped"), makes that step, and answers with a line of JSON: wall and CPU
 seconds of the step (start and stop included), how much was written, and the most memory so far. The tools: none,
-probe, slow (Probe without numkong), made (Probe's debugger, never started), msprobe, and those of `peers.py`.
+probe, slow (Probe without probe-fast), packed (Probe with tensor_files: packed), made (never started),
+msprobe, and those of `peers.py`.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import resource
@@ -21,17 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-
-MODEL = Path(__file__).parents[1] / "packages/probe-torch/src/probe_torch/demo_model.py"
-
-
-def demo_model() -> Any:
-    """The model's file as a module of its own, so that no package need be installed here."""
-    spec = importlib.util.spec_from_file_location("demo_model", MODEL)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from models import MODELS
 
 
 def debugger(tool: str, level: str, task: str, dump: Path, section: dict[str, Any]) -> Any:
@@ -42,16 +32,17 @@ def debugger(tool: str, level: str, task: str, dump: Path, section: dict[str, An
     if tool == "none":
         return None
     if tool in ("hooks", "debug"):
-        sys.path.insert(0, str(Path(__file__).parent))
         import peers
 
         return (peers.Hooks if tool == "hooks" else peers.Debug)(dump)
     if tool == "slow":
-        sys.modules["numkong"] = None  # type: ignore[assignment]  # as where the extra `fast` is not installed
+        sys.modules["probe_fast"] = None  # type: ignore[assignment]  # as where the extra `fast` is not installed
     config: dict[str, Any] = {"task": task, "level": level, "dump_path": str(dump), "rank": [], "step": []}
     config[task] = {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics", **section}
     if task == "tensor":
         del config[task]["summary_mode"]
+    if tool == "packed":
+        config["tensor_files"] = "packed"
     if tool == "msprobe":
         config["risk_level"] = "ALL"  # the default leaves out reshape, transpose, cat, to, ...
     path = dump.parent / "config.json"
@@ -89,26 +80,28 @@ def serve(given: argparse.Namespace, answers: TextIO) -> None:
     """Answer the orders on standard input until it ends."""
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
-    source = demo_model()
-    model = source.Gpt(given.layers, given.width, length=given.length)
+    model, data, loss_of = MODELS[given.model](given)
+    model = model.to(given.device)
+    wait = torch.cuda.synchronize if given.device == "cuda" else lambda: None
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
-    data = source.batches(given.batch, given.length)
     tool = None
     for order in sys.stdin:
         dumped = order.strip() == "dumped"
         if tool is None and (dumped or given.tool == "made"):
             tool = debugger(given.tool, given.level, given.task, given.dump, json.loads(given.section))
-        window = next(data)
+        batch = next(data).to(given.device)
+        wait()
         wall, cpu = time.perf_counter(), time.process_time()
         if dumped and tool is not None:
             tool.start(model)
-        loss = model(window)
+        loss = loss_of(model, batch)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         if dumped and tool is not None:
             tool.stop()
             tool.step()
+        wait()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         files, size = written(given.dump, keep=given.keep) if dumped else (0, 0)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -119,12 +112,16 @@ def serve(given: argparse.Namespace, answers: TextIO) -> None:
 def main() -> None:
     """Take the real standard output for the answers; what the tools print goes to standard error."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("tool", choices=["none", "probe", "slow", "made", "msprobe", "hooks", "debug"])
+    parser.add_argument(
+        "tool", choices=["none", "probe", "slow", "packed", "made", "msprobe", "hooks", "debug"]
+    )
     parser.add_argument("--level", default="mix")
     parser.add_argument("--task", default="statistics")
     parser.add_argument("--section", default="{}")
     parser.add_argument("--dump", type=Path, required=True)
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--model", choices=list(MODELS), default="gpt")
     for name in ("layers", "width", "batch", "length", "threads"):
         parser.add_argument(f"--{name}", type=int, required=True)
     given = parser.parse_args()

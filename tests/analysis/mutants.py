@@ -163,6 +163,7 @@ def uses(good: str, bad: str, out: Path) -> dict[str, Callable[[], Any]]:
         "nan": ("nan", bad),
         "ranks": ("ranks", bad),
         "trend": ("trend", bad, "activations"),
+        "check": ("check", bad),
         "diff": ("diff", good, bad),
         "diff back": ("diff", bad, good, "--format", "json"),
         "diff noise": ("diff", good, good, "--noise", bad, "-o", str(out / "t.csv"), "--format", "csv"),

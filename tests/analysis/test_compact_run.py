@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import random
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,9 @@ from typing import Any
 import plain_dump
 import pytest
 from probe_analysis import ranks
+from probe_analysis.calls.compact_run import CompactRun, Shared
 from probe_analysis.calls.run import runs_of
-from probe_analysis.ranks.compact_run import CompactRun, Shared
-from probe_format.errors import FormatError
+from probe_format.errors import DamagedError, FormatError
 from probe_format.schema import Parts
 
 
@@ -55,7 +57,7 @@ def dump(tmp_path: Path) -> Path:
 def test_nothing_of_a_record_is_lost(dump: Path) -> None:
     shared = Shared()
     plain = list(runs_of(dump))
-    compact = [CompactRun.of(run, shared) for run in plain]
+    compact = [CompactRun.of(run, shared, among=True) for run in plain]
     assert compact[0].calls is compact[1].calls and compact[0].calls is not compact[2].calls
     for whole, run in zip(plain, compact, strict=True):
         assert [call.name for call in run.calls] == [call.name for call in whole.calls]
@@ -67,13 +69,75 @@ def test_nothing_of_a_record_is_lost(dump: Path) -> None:
         compact[0].read(compact[2].calls[-1])
 
 
+def lines(folder: Path, records: dict[str, str]) -> Path:
+    """Write a dump as Probe does: a line each. records: name -> JSON."""
+    folder.mkdir(parents=True)
+    head = (
+        '{"task":"statistics","level":"L1","framework":"pytorch","dump_data_dir":null,"format_version":"1.0",'
+    )
+    text = ",\n".join(f'"{name}": {record}' for name, record in records.items())
+    (folder / "dump.json").write_text(f'{head}"tool":"x","rank":null,"step":0,\n"data": {{\n{text}\n}}}}\n')
+    return folder
+
+
+_HEAD = '{"type":"torch.Tensor","dtype":"torch.float32","shape":[2],'
+_FLOATS = '"Max":%s,"Min":-1.5,"Mean":1e-8,"Norm":2.5E+0,'
+_TENSORS = (
+    *(_HEAD + _FLOATS % x + '"requires_grad":false}' for x in ("1.5", "-0.0", "2.0")),
+    *(
+        _HEAD + _FLOATS % "1.5" + f'"md5":"{x}","data_name":"{x}.pt"}}'
+        for x in ("01234567", "é", "a\\u0062", "")
+    ),
+    _HEAD + '"md5":"7","Max":1.5,"Min":-1.5,"Mean":1e-8,"Norm":2.5,"data_name":"b"}',  # in another order
+    _HEAD + '"Max":1,"Min":-1,"Mean":0.5,"Norm":null}',
+    _HEAD + '"Max":NaN,"Min":1.5,"Mean":1.5,"Norm":1.5,"nan_count":1,"posinf_count":0,"neginf_count":0}',
+    '{"type":"str","value":"\\"Max\\":1.5,\\"Min\\":1.5,\\"Mean\\":1.5,\\"Norm\\":1.5"}',
+)
+
+
+def test_nothing_of_a_line_is_lost(tmp_path: Path) -> None:
+    """A text that differs in numbers alone is parsed once; each of these comes twice, beside another one."""
+    records = {}
+    for n, (x, y) in enumerate(itertools.product(_TENSORS, repeat=2)):
+        again = f',"recompute":{{"output":[{y}]}},"label":"{n % 3}"'
+        records[f"Tensor.add.{n}.forward"] = (
+            f'{{"input_args":[{x},{y}],"output":[{y}]{again if n % 2 else ""}}}'
+        )
+    (run,) = runs_of(lines(tmp_path / "step0" / "rank", records))
+    shared = Shared()
+    compact = CompactRun.of(run, shared)
+    assert len(shared.known) > 10
+    for call in compact.calls:
+        assert said(compact.read(call)) == said(call.read()), call.name
+        assert {k: v for k, v in compact.form(call).marks.items() if k == "label"} == {
+            k: v for k, v in call.record.json.items() if k == "label"
+        }
+
+
+def test_a_line_that_is_damaged_is_said(tmp_path: Path) -> None:
+    """Bytes that were never written are zero, which stand for nothing else."""
+    good = f'{{"input_args":[{_TENSORS[0]}],"output":[{_TENSORS[3]}]}}'
+    for n, (old, new) in enumerate([("01234567", "0123\0"), (_FLOATS % "1.5", "\0,"), ("false", "fals")]):
+        folder = lines(
+            tmp_path / str(n), {"Tensor.a.0.forward": good, "Tensor.a.1.forward": good.replace(old, new)}
+        )
+        compact = CompactRun.of(*runs_of(folder), Shared())
+        assert compact.read(compact.calls[0]).values  # of two runs it counts where it is compared
+        for use in (
+            lambda compact=compact: compact.read(compact.calls[1]),
+            lambda folder=folder: CompactRun.of(*runs_of(folder), Shared(), among=True),
+        ):
+            with pytest.raises(DamagedError, match=re.escape("'Tensor.a.1.forward' is not JSON any more")):
+                use()
+
+
 def test_a_record_that_is_damaged_is_said(dump: Path) -> None:
     file = dump / "step0" / "rank1" / "dump.json"
     file.write_text(file.read_text()[:-20])
     with pytest.raises(FormatError):
         CompactRun.of(list(runs_of(dump))[1], Shared())
     assert ranks(dump).numbers == (0, 2)
-    assert any("step0/rank1 is not compared" in note for note in ranks(dump).notes)
+    assert list(ranks(dump).skipped) == ["step0/rank1"]
 
 
 def test_a_further_rank_takes_a_small_part_of_its_file(tmp_path: Path) -> None:
@@ -94,11 +158,11 @@ def test_a_further_rank_takes_a_small_part_of_its_file(tmp_path: Path) -> None:
         (folder / "dump.json").write_text(json.dumps({**head, "data": records}))
     size = (tmp_path / "step0" / "rank0" / "dump.json").stat().st_size
     shared, (first, *others) = Shared(), runs_of(tmp_path)
-    held = [CompactRun.of(first, shared)]
+    held = [CompactRun.of(first, shared, among=True)]
     tracemalloc.start()
     gc.disable()
     try:
-        held += [CompactRun.of(run, shared) for run in others]
+        held += [CompactRun.of(run, shared, among=True) for run in others]
         now, _ = tracemalloc.get_traced_memory()
     finally:
         gc.enable()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,14 +24,12 @@ CORPUS = Path(__file__).parents[1] / "format" / "corpus" / "probe"
 STRICT = {"format_version": "1.0", "tool": "probe"}
 
 
-@pytest.mark.parametrize("of", ["msprobe", "probe", "files", "torn"])
+@pytest.mark.slow
+@pytest.mark.parametrize("of", ["msprobe", "probe"])
 def test_a_damaged_dump_ends_no_command_with_a_traceback(tmp_path: Path, of: str) -> None:
-    good = tmp_path / "good"
-    if of in ("files", "torn"):
-        shutil.copytree(CORPUS / {"files": "complete"}.get(of, of), good)
-    else:
-        mutants.fresh(good, **(STRICT if of == "probe" else {}))
-    wrong = islice(mutants.mutants(good, seed=19), 60)
+    """What journals and tensor files are like inside is changed in tests/soak/test_mutants.py."""
+    good = mutants.fresh(tmp_path / "good", **(STRICT if of == "probe" else {}))
+    wrong = islice(mutants.mutants(good, seed=19), 40)
     found = [fault for what, change in wrong for fault in mutants.faults(good, tmp_path, what, change)]
     assert found == []
 
@@ -65,18 +64,36 @@ def test_what_a_tensor_says_of_itself_is_checked_where_it_is_read(
 ) -> None:
     good = str(mutants.fresh(tmp_path / "good"))
     damaged = changed(tmp_path / "damaged", "dump.json", "data", RECORD, "input_args", 0, key, to=wrong)
-    said = rf"dump\.json: {RECORD}\.input_args\.0\.{key}: "
-    for use in (
-        probe_analysis.diff,
-        lambda _, b: probe_analysis.ranks(b),
-        lambda a, _: open_everything(damaged),
-    ):
+    said = rf"dump\.json: {RECORD}\.input_args\.0\.{key}(\.0)?: "
+    for use in (lambda: probe_analysis.ranks(damaged), lambda: open_everything(damaged)):
         with pytest.raises(DamagedError, match=said):
-            use(good, damaged)
+            use()
+    (why,) = probe_analysis.diff(good, damaged).skipped.values()
+    assert re.search(said, why)
     assert main(["verify", damaged]) == 4
-    assert f"{RECORD}.input_args.0.{key}: " in capsys.readouterr().out
+    assert re.search(said.removeprefix(r"dump\.json: "), capsys.readouterr().out)
     texts = read(probe_analysis.report(damaged).html)[0]["texts"]
     assert any(text.startswith("cannot be read: ") for text in texts)
+
+
+@pytest.mark.parametrize("which", ["first", "second"])
+@pytest.mark.parametrize("norm", [1.0, 1e9])
+def test_a_damaged_record_that_one_run_has_alone_is_named_and_the_rest_compared(
+    tmp_path: Path, which: str, norm: float
+) -> None:
+    lone = "Functional.relu.77.forward"
+    ranks = {"ranks": (0, 1)}
+    good = changed(tmp_path / "a", "dump.json", "data", RECORD, "output", 0, "Norm", to=norm, **ranks)
+    bad = changed(tmp_path / "b", "dump.json", "data", RECORD, "output", 0, "Norm", to=1.0, **ranks)
+    for path in (Path(bad) / "step0").glob("rank*/dump.json"):
+        document = json.loads(path.read_text())
+        document["data"][lone] = {"input_args": [{**document["data"][RECORD]["output"][0], "shape": "2"}]}
+        path.write_text(json.dumps(document))
+    found = probe_analysis.diff(*((bad, good) if which == "first" else (good, bad)))
+    assert not found.skipped and len(found.runs) == 2
+    assert found.verdict.state == ("same" if norm == 1.0 else "different"), found.sentence
+    said = [note for note in found.notes if f"of the {which} run alone, and not read: " in note]
+    assert len(said) == 2 and all(f"{lone}.input_args.0.shape" in note for note in said)
 
 
 def open_everything(dump: str) -> None:

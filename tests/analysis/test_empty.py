@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import mutants
@@ -62,6 +63,9 @@ def test_every_command_passes_over_an_empty_step_and_says_so(
         said = capsys.readouterr()
         if name in ("ranks", "recover") or "(" in name or name.startswith("diff"):
             continue  # one rank alone; nothing to recover; no command; a step that only one of the dumps has
+        if name == "check" and find_spec("torch") is None:
+            assert code == 2  # nothing replays it
+            continue
         assert code == (1 if name == "nan" else 0), (name, said)
         assert SAYS in said.out or name.startswith("report"), (name, said)
     assert main(["verify", str(dump)]) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,21 @@ import numpy as np
 import probe_analysis
 import torch
 import torch.nn.functional as F
+from probe_analysis.compare.distance import ArgumentDifference
 from probe_torch import PrecisionDebugger
 from torch import nn
 
 
 def run(
-    folder: Path, step: Callable[[nn.Module, int], None], level: str = "mix", steps: int = 1, **how: Any
+    folder: Path,
+    step: Callable[[nn.Module, int], Any],
+    level: str = "mix",
+    steps: int = 1,
+    model: nn.Module | None = None,
+    **how: Any,
 ) -> Path:
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2)))
+    net = model or nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2)))
     with PrecisionDebugger(dump_path=str(folder), level=level, task="statistics", **how) as debugger:
         for n in range(steps):
             debugger.start(net) if level != "L1" else debugger.start()
@@ -100,6 +108,15 @@ def loss_of(kind: str, out: torch.Tensor) -> torch.Tensor:
     return F.binary_cross_entropy(out, target) if kind == "right" else F.mse_loss(out, target)
 
 
+@pytest.mark.parametrize("parameter", ["weight", "bias"])
+def test_a_gradient_that_only_one_run_has_not_finite_is_a_difference(tmp_path, parameter):
+    good = run(tmp_path / "a", lambda net, n: net(X).square().sum().backward(), "L0")
+    bad = edited(good, tmp_path / "b", **{f"1.1.__parameters_grad__{parameter}": math.inf})
+    verdict = probe_analysis.diff(good, bad).verdict
+    assert verdict.call.name == "Module.1.1.Linear.parameters_grad", verdict.sentence
+    assert f"{parameter}.0 all finite against Max not finite" in verdict.sentence
+
+
 @pytest.mark.parametrize("level", ["mix", "L1"])
 def test_another_loss_function_is_named_itself(tmp_path, level):
     for kind in ("right", "wrong"):
@@ -128,10 +145,8 @@ def test_other_data_is_named_at_the_module_also_where_its_parameters_differ(tmp_
         run(tmp_path / name, step)
     verdict = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict
     assert verdict.call.name == "Module.0.Linear.forward.0", verdict.sentence
-    assert (
-        "gets another input: input_args.0" in verdict.sentence
-        and "not recorded before it" in verdict.sentence
-    )
+    assert "has other parameters: 0.weight" in verdict.sentence  # these come first, whatever else differs
+    assert "gets another input as well: input_args.0" in verdict.sentence
 
 
 def test_parameters_gradients_follow_from_the_gradient_that_their_module_gets(tmp_path):
@@ -199,3 +214,162 @@ def test_inputs_that_were_not_recorded_are_not_said_to_agree(tmp_path):
     sentence = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict.sentence
     assert "Tensor.__add__.0.forward is the first with another result" in sentence
     assert "is not recorded (data_mode)" in sentence and "inputs agree" not in sentence
+
+
+def edited(folder: Path, new: Path, **changes: float) -> Path:
+    """Copy a dump of one step with the Max of some tensors multiplied: parts of a record's name and slot -> factor."""
+    (document,) = folder.glob("**/dump.json")
+    text = json.loads(document.read_text())
+    for place, factor in changes.items():
+        words = place.split("__")
+        (name,) = (each for each in text["data"] if all(word in each for word in words[:-1]))
+        (tensor,) = text["data"][name][words[-1]]
+        for each in tensor if isinstance(tensor, list) else [tensor]:
+            each["Max"] *= factor
+    copy = new / document.relative_to(folder)
+    copy.parent.mkdir(parents=True)
+    copy.write_text(json.dumps(text))
+    for other in ("construct.json", "stack.json"):
+        (copy.parent / other).write_bytes((document.parent / other).read_bytes())
+    return new
+
+
+class Turned(nn.Module):
+    """Give something of its own to a part, in which a mistake is first seen by the gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.out = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.out(self.query(x).roll(1, 1).contiguous())
+
+
+def test_a_module_whose_forward_pass_is_almost_beyond_the_limit_is_named_by_that(tmp_path):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), Turned())
+    good = run(tmp_path / "a", lambda _, n: net(X).sum().backward(), "L0", model=net)
+    places = {"1.out__forward__input_args": 1 + 2.4e-6, "1.query__backward__input": 1.01}
+    verdict = probe_analysis.diff(good, edited(good, tmp_path / "b", **places)).verdict
+    assert verdict.call.name == "Module.1.Turned.forward.0", verdict.sentence
+    assert "what its own code gives to Module.1.out.Linear.forward.0 does not" in verdict.sentence
+    places.pop("1.out__forward__input_args")
+    verdict = probe_analysis.diff(good, edited(good, tmp_path / "c", **places)).verdict
+    assert verdict.call.name == "Module.1.query.Linear.backward.0", verdict.sentence
+
+
+def test_gradients_of_wide_parameters_are_as_coarse_as_what_they_come_from(tmp_path):
+    def step(net: nn.Module, n: int) -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            net(X).sum().backward()
+
+    good = run(tmp_path / "a", step, "L0")
+    coarse = {"Module.0.__forward__output": 1 + 2**-8, "1.1.__parameters_grad__weight": 1 + 2**-8}
+    found = probe_analysis.diff(good, edited(good, tmp_path / "b", **coarse))
+    assert found.verdict.state == "within tolerance", found.sentence
+    run(tmp_path / "c", lambda net, n: net(X).sum().backward(), "L0")
+    wide = probe_analysis.diff(tmp_path / "c", edited(tmp_path / "c", tmp_path / "d", **coarse))
+    assert wide.verdict.state == "different", wide.sentence
+
+
+def test_where_a_dtype_ends_is_no_other_argument():
+    ends = [repr(torch.finfo(dtype).min) for dtype in (torch.float32, torch.bfloat16, torch.float16)]
+    assert ArgumentDifference("input_args.1", ends[0], ends[1]).of_setting
+    assert ArgumentDifference("input_args.1", ends[2], ends[1].lstrip("-")).of_setting
+    assert not ArgumentDifference("input_args.1", ends[0], "-1e9").of_setting
+    assert not ArgumentDifference("input_args.1", ends[0], "").of_setting
+
+
+class Masked(nn.Module):
+    """Make a mask by a function that another implementation does not need."""
+
+    def __init__(self, *, needed: bool):
+        super().__init__()
+        self.inner, self.needed = nn.Linear(4, 4), needed
+
+    def forward(self, x):
+        return self.inner(x) + (torch.arange(4) * 0 if self.needed else 0)
+
+
+def test_a_call_within_a_module_does_not_explain_what_the_module_gets(tmp_path):
+    for name, shift in (("a", 0.0), ("b", 1.0)):
+        torch.manual_seed(0)
+        net, x = nn.Sequential(Masked(needed=not shift)), torch.from_numpy(X.numpy() + np.float32(shift))
+        run(tmp_path / name, lambda _, n, net=net, x=x: net(x), model=net)
+    verdict = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict
+    assert verdict.call.name == "Module.0.Masked.forward.0", verdict.sentence
+    assert "gets another input" in verdict.sentence
+
+
+class Residual(nn.Module):
+    """Add what a part gives to what came in, and give the sum to another part."""
+
+    def __init__(self):
+        super().__init__()
+        self.part, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
+
+    def forward(self, x):
+        return self.norm(x + self.part(x).float())
+
+
+def test_what_a_module_gives_its_parts_differs_by_what_they_gave_it(tmp_path):
+    """A part is rounded to bfloat16; the sum with what came in is as far apart, though all calls before are equal."""
+
+    def step(net: nn.Module, n: int) -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            net(X)
+
+    torch.manual_seed(0)
+    net = nn.Sequential(*(nn.Identity() for _ in range(5)), nn.Sequential(Residual()))
+    good = run(tmp_path / "a", step, "L0", model=net)
+    rounded = {"5.0.part__forward__output": 1 + 2**-9, "5.0.norm__forward__input_args": 1 + 2**-9}
+    found = probe_analysis.diff(good, edited(good, tmp_path / "b", **rounded))
+    assert found.verdict.state == "within tolerance", found.sentence
+    wrong = {**rounded, "5.0.norm__forward__input_args": 1.05}
+    verdict = probe_analysis.diff(good, edited(good, tmp_path / "c", **wrong)).verdict
+    assert verdict.call.name == "Module.5.0.Residual.forward.0", verdict.sentence
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.02])
+def test_what_one_run_passes_on_unchanged_the_other_passes_on(tmp_path, factor):
+    """bfloat16 explains as much of a gradient, but not on the way between two modules."""
+    for name, scale, half in (("a", 1.0, False), ("b", factor, True)):
+        torch.manual_seed(0)
+        net, x = nn.Sequential(*(nn.Linear(64, 64) for _ in range(3))), torch.randn(32, 64)
+
+        def step(
+            net: nn.Module, n: int, x: torch.Tensor = x, half: bool = half, scale: float = scale
+        ) -> None:
+            scaled = net[0].register_forward_hook(
+                lambda *each: each[2].register_hook(lambda g: g * scale) and None
+            )
+            with torch.autocast("cpu", torch.bfloat16, enabled=half), scaled:
+                net(x).square().mean().backward()
+
+        run(tmp_path / name, step, "L0", model=net)
+    verdict = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict
+    assert (verdict.state == "different") == (factor > 1.0), verdict.sentence
+    assert factor == 1.0 or verdict.call.name == "Module.0.Linear.backward.0", verdict.sentence
+
+
+@pytest.mark.parametrize("rate", [1.0, 1.05])
+def test_an_update_is_judged_by_its_rate_along_the_gradient(tmp_path, rate):
+    """The gradients are apart by as much as the update is wrong, and clipped by a norm that is apart as well."""
+
+    def step(net: nn.Module, x: torch.Tensor, half: bool, rate: float) -> None:
+        net.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            net(x).square().mean().backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+        with torch.no_grad():
+            for name, parameter in net.named_parameters():
+                parameter.sub_(parameter.grad * (rate if name == "1.weight" else 1.0))
+
+    for name, half, wrong in (("a", False, 1.0), ("b", True, rate)):
+        torch.manual_seed(0)
+        net, x = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 8)), torch.randn(32, 64)
+        how = {"level": "L0", "steps": 2, "model": net, "sketch": True}
+        run(tmp_path / name, lambda _, n, net=net, x=x, h=half, w=wrong: step(net, x, h, w), **how)
+    verdict = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict
+    assert (verdict.state == "different") == (rate > 1.0), verdict.sentence
+    assert rate == 1.0 or "Module.1.Linear.forward.0 has other parameters: 1.weight" in verdict.sentence

@@ -50,10 +50,11 @@ def test_frames_have_a_row_for_each_finding(tmp_path: Path) -> None:
     ]
     ranks = probe_analysis.ranks(one).frame()
     assert ranks[["step", "slot", "reason"]].values.tolist() == [["step1", "parameters.weight", "weight"]]
+    assert ranks["ranks"].tolist() == [[[0], [1]]]
     diff = probe_analysis.diff(one, two).frame()
     assert diff["cause"].isna().tolist() == [True, True, True, False]
     assert diff["cause"].tolist()[3] == "parameters"
-    assert diff["made"].tolist() == [0.0] * 4
+    assert diff["results"].tolist() == [0.0] * 4
     nan = probe_analysis.first_non_finite(one).frame()
     assert nan["what"].tolist() == ["first in forward"]
     assert nan["call"].tolist() == ["Module.a.Linear.forward.0"]

@@ -90,7 +90,7 @@ def test_diff_says_it_and_takes_it_for_no_difference(
     assert found.verdict.state == "same", found.verdict.sentence
     run = found.runs[0]
     (call,) = (call for call in run.calls if not call.exact)
-    assert call.pair.a.name == CALL and call.made == 0.0
+    assert call.pair.a.name == CALL and call.returned == 0.0
     why = WHY["killed" if how == "recovered" else how]
     runs = ("first", "second") if which == "both" else (which,)
     assert [value.distance.what for value in call.values] == [
@@ -131,9 +131,9 @@ def test_diff_of_a_run_killed_between_the_gradients_of_two_parameters(dumps: Pat
 @pytest.mark.parametrize("how", ["killed", "unwritten", "broken"])
 def test_nan(dumps: Path, how: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = probe_analysis.first_non_finite(dumps / how)
-    assert found.lost == (f"step0/rank: {SAID[how]}",)
+    assert found.notes == (f"step0/rank: {SAID[how]}",)
     out = said(capsys, "nan", dumps / how)
-    assert found.lost[0] in out
+    assert found.notes[0] in out
     if how == "broken":
         assert "The gradients that it gets are finite, but for what is lost (input.0);" in out
         out = said(capsys, "show", dumps / how, "--bad", "--step", 0)

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("torch")
 import probe_analysis
 import torch
-from probe_analysis import Tolerance
 from probe_torch import PrecisionDebugger, perturb
 from torch import nn
 
@@ -43,7 +42,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def test_what_rounding_alone_makes_is_noise(dumps: dict[str, Path]) -> None:
-    exact = probe_analysis.diff(dumps["plain"], dumps["one"], tolerance=Tolerance(fixed=0.0))
+    exact = probe_analysis.diff(dumps["plain"], dumps["one"], tolerance=0.0)
     assert exact.verdict.state == "different", "the inputs differ, by as little as they can"
     measured = probe_analysis.diff(dumps["plain"], dumps["one"], noise=dumps["two"])
     assert measured.verdict.state in ("same", "within tolerance"), measured.verdict.sentence

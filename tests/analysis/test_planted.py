@@ -26,7 +26,10 @@ MIX = {
     "stale buffer": ("Tensor.__add__.24.forward", "input_args.1"),
     "residual": ("Tensor.__add__.17.forward", "called in the first run alone"),
     "loss scale": ("Tensor.__mul__", "1024.0 against 512.0"),
-    "rope base": ("Torch.outer.4.forward", "input_args.1"),
+    "rope base": (
+        "Module.blocks.2.attention.Attention.forward.0",
+        "other buffers: blocks.2.attention.frequency",
+    ),
     "kwargs": ("Functional.gelu.2.forward", "input_kwargs.approximate 'none' against 'tanh'"),
     "swapped kwargs": ("Torch.clamp.2.forward", "input_kwargs.min -3.0 against 3.0, and 1 more"),
     "dropout seed": ("Functional.dropout.2.forward", "its output does not"),
@@ -38,8 +41,8 @@ L0 = {
     "eps": ("Module.blocks.2.norm.RMSNorm.forward.0", "its output does not"),
     "transposed weight": ("Module.blocks.2.attention.o.Linear.forward.0", "its output does not"),
     "mask off by one": (
-        "Module.blocks.2.attention.o.Linear.forward.0",
-        "inside Module.blocks.2.attention.Attention",
+        "Module.blocks.2.attention.Attention.forward.0",
+        "what its own code gives to Module.blocks.2.attention.o.Linear.forward.0 does not",
     ),
     "residual": ("Module.blocks.2.Block.forward.0", "its output does not"),
     "dropout seed": ("Module.blocks.2.dropout.Dropout.forward.0", "its output does not"),

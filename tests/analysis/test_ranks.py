@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
+import csv
 import resource
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from probe_analysis import ranks
 from probe_analysis.cli.ranks import main
 from probe_format.errors import FormatError, UsageError
+from rank_dumps import tensor, torchrun, write
 
 HERE = Path(__file__).parent
 HONEST = ("honest=mix", "honest=L0", "honest=L1", "sgd=mix", "reduced by hand=mix")
@@ -73,15 +70,6 @@ FAULTS = {
     ),
     "a reduce is left out=mix": ("step1", "Distributed.all_reduce.3", "", "call", "no counterpart on rank 1"),
 }
-
-
-def torchrun(script: Path, ranks: int, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    path = os.pathsep.join(p for p in sys.path if p)
-    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*command, str(script), *words], capture_output=True, text=True, timeout=240, env=env
-    )
 
 
 @pytest.fixture(scope="module")
@@ -267,30 +255,18 @@ def test_ranks_that_are_missing_are_noted(tmp_path: Path) -> None:
     (tmp_path / "step0" / "rank4" / "stack.json").write_text("{}")
     found = ranks(tmp_path)
     assert found.numbers == (0, 1, 3) and found.first is None
-    assert found.notes[0].startswith("step0/rank4 is not compared: ")
-    assert found.notes[1] == "step1 has rank 0 alone: not compared."
-    assert found.notes[2].startswith("There is no rank 2, though")
+    assert list(found.skipped) == ["step0/rank4"]
+    assert found.notes[0] == "step1 has rank 0 alone: not compared."
+    assert found.notes[1].startswith("There is no rank 2, though")
 
 
 def test_a_table_is_written(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "table.json"
-    assert (
-        main([str(runs / "touched_weight=L0"), "--format", "json", "-o", str(file), "--groups", "0-2"]) == 1
-    )
-    rows = json.loads(file.read_text())
+    file = tmp_path / "table.csv"
+    assert main([str(runs / "touched_weight=L0"), "-o", str(file), "--groups", "0-2"]) == 1
+    with file.open() as opened:
+        rows = list(csv.DictReader(opened))
     assert [row["step"] for row in rows] == ["step1", "step2"]
-    assert {row["ranks"] for row in rows} == {"0,2 | 1"}
+    assert {row["ranks"] for row in rows} == {"[[0, 2], [1]]"}
     assert "the odd one out: rank 1" in capsys.readouterr().out
     assert main([str(runs / "honest=L0"), "--groups", "zero"]) == 2
     assert "--groups wants ranks" in capsys.readouterr().err
-
-
-def tensor(**keys: Any) -> dict[str, Any]:
-    numbers = {"Max": 1.25, "Min": -0.75, "Mean": 0.1, "Norm": 2.0}
-    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4]} | numbers | keys
-
-
-def write(folder: Path, rank: int, records: dict[str, Any], step: int = 0) -> None:
-    where = folder / f"step{step}" / f"rank{rank}"
-    where.mkdir(parents=True)
-    (where / "dump.json").write_text(json.dumps({"task": "statistics", "level": "mix", "data": records}))

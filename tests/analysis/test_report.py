@@ -12,6 +12,7 @@ import numpy as np
 import probe_analysis
 import probe_format
 import pytest
+from probe_analysis.calls.compact_run import Shared
 from probe_analysis.calls.run import Call
 from probe_analysis.report.page import numbers, pack, whole
 from probe_format.errors import FormatError
@@ -76,7 +77,8 @@ def test_a_damaged_rank_is_told_apart(tmp_path: Path) -> None:
     assert [run["label"] for run in document["runs"]] == ["step0/rank0"]
     assert document["findings"][0]["state"] == "unknown"
     two, _ = read(probe_analysis.report(folder, folder).html)
-    assert [finding["state"] for finding in two["findings"]] == ["unknown"] * 3
+    assert [finding["state"] for finding in two["findings"]] == ["same", "unknown", "unknown"]
+    assert two["findings"][0]["notes"][-1].startswith("step0/rank1 is skipped: ")
     (folder / "step0" / "rank0" / "dump.json").unlink()
     with pytest.raises(FormatError):
         probe_analysis.report(folder)
@@ -105,14 +107,15 @@ def test_an_empty_dump_has_a_page_that_says_so(tmp_path: Path) -> None:
 
 def test_each_record_of_two_dumps_is_read_once(tmp_path, monkeypatch):
     read: Counter[tuple[str, str]] = Counter()
-    record = Call.record.fget
+    packed = Shared.packed
 
-    def counted(call):
-        read[str(call.rank.path), call.name] += 1
-        return record(call)
+    def counted(self, document, name, text):
+        read[document.where, name] += 1
+        return packed(self, document, name, text)
 
-    monkeypatch.setattr(Call, "record", property(counted))
+    monkeypatch.setattr(Shared, "packed", counted)
+    monkeypatch.setattr(Call, "record", property(lambda call: pytest.fail(f"{call.name} is read again")))
     good, bad = (write(tmp_path / name, *model(planted=n)) for name, n in (("good", -1), ("bad", 1)))
     page = probe_analysis.report(good, bad)
     assert page.diff.verdict.state == "different" and page.non_finite.calls == 18
-    assert len(read) == 36 and set(read.values()) == {1}
+    assert len(read) == 36 and {*read.values()} == {1}

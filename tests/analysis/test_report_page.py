@@ -12,6 +12,7 @@ import probe_format
 import pytest
 from browser import opened_browser, opened_page, settled
 from report_dumps import HOSTILE, model, tensor, write
+from watched import watched
 
 CORPUS = Path(__file__).parents[1] / "format" / "corpus"
 EXPECTED = json.loads((CORPUS / "expected.json").read_text())
@@ -156,6 +157,53 @@ def test_walking_the_tree_with_keys_and_clicks(browser: Any, tmp_path: Path) -> 
         assert chosen(page) == "Module.layers.2.Layer.forward.0"
 
 
+def test_walking_upstream_by_who_gave_an_input(browser: Any, tmp_path: Path) -> None:
+    """The latest call with these numbers before, of a module another module; never one that it is inside of."""
+
+    def written(folder: Path, planted: int) -> Path:
+        data, parents, stack = model(planted=planted)
+        data["Functional.relu.1.forward"]["input_args"] = data["Functional.linear.1.forward"]["output"]
+        before = data["Module.layers.1.Layer.forward.0"]
+        data["Module.layers.2.Layer.forward.0"]["input_args"] = before["output"]
+        return write(folder, data, parents, stack)
+
+    a, b = written(tmp_path / "a", -1), written(tmp_path / "b", 1)
+    with opened_page(browser, made(tmp_path, a, b)) as page:
+        for call, giver, state in (
+            ("layers.2.Layer.forward", "Module.layers.1.Layer.forward.0", "is the same in both runs"),
+            ("relu.1.forward", "Functional.linear.1.forward", "makes a difference"),
+        ):
+            search(page, call)
+            page.click(".line:not(.passed) .name")
+            search(page, "")
+            given = page.locator("#detail .given")
+            assert [each.inner_text() for each in given.all()] == [f"given by {giver}, which {state}"]
+            given.locator("button").click()
+            assert chosen(page) == giver
+        search(page, "linear.0.forward")
+        page.click(".line:not(.passed) .name")
+        assert page.locator("#detail .given").count() == 0  # the batch, which no call gave
+
+
+def test_the_farther_apart_the_stronger_the_colour(browser: Any, tmp_path: Path) -> None:
+    def written(folder: Path, off: float) -> Path:
+        data, parents, stack = model()
+        for i, far in ((0, 1e-5), (2, 1e-2)):
+            record = data[f"Functional.relu.{i}.forward"]
+            for side in ("input_args", "output"):
+                (one,) = record[side]
+                record[side] = [{**one, "Norm": one["Norm"] * (1 + off * far)}]
+        return write(folder, data, parents, stack)
+
+    a, b = written(tmp_path / "a", 0), written(tmp_path / "b", 1)
+    with opened_page(browser, made(tmp_path, a, b)) as page:
+        shades = page.evaluate(
+            """() => Object.fromEntries([...document.querySelectorAll('#tree .line.state2')].map(line =>
+                [line.querySelector('.call').title, Number(line.style.background.match(/(\\d+)%/)[1])]))"""
+        )
+    assert 0 < shades["Functional.relu.0.forward"] < shades["Functional.relu.2.forward"]
+
+
 def test_the_users_own_line_is_marked(browser: Any, tmp_path: Path) -> None:
     folder = write(tmp_path / "dump", *model())
     with opened_page(browser, made(tmp_path, folder)) as page:
@@ -191,7 +239,7 @@ def test_a_planted_difference_comes_first(browser: Any, tmp_path: Path) -> None:
         state = {line["name"]: line for line in lines(page)}
         assert "state3" in state["Functional.linear.1.forward"]["classes"]
         apart = state["Functional.linear.1.forward"]["apart"]
-        assert apart == ["", f"{probe_analysis.diff(a, b).verdict.found.made:.3g}"]
+        assert apart == ["", f"{probe_analysis.diff(a, b).verdict.found.returned:.3g}"]
         detail = page.inner_text("#detail")
         assert "makes a difference" in detail
         titles = [cell.get_attribute("title") for cell in page.locator("#detail td.number").all()]
@@ -272,6 +320,7 @@ def test_infinities_that_were_asked_for_raise_no_alarm(browser: Any, tmp_path: P
         assert "No call in view" in page.inner_text("#amount")
 
 
+@pytest.mark.slow
 def test_dumps_of_many_writers_open(browser: Any, tmp_path: Path) -> None:
     """By Probe and by msprobe, of both frameworks, of runs that were killed too: as many calls as the reader counts."""
     for where in WHOLE:
@@ -406,6 +455,7 @@ def test_nothing_but_the_pages_own_scripts_can_run(browser: Any, tmp_path: Path)
     page.close()
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_records(browser: Any, tmp_path: Path) -> None:
     layers = 16_667  # six records each
     data, parents, stack = model(layers=layers)
@@ -430,3 +480,32 @@ def test_a_hundred_thousand_records(browser: Any, tmp_path: Path) -> None:
         search(page, "")
         page.click("#tabCharts")
         assert page.locator("#charts canvas").count() == 2
+
+
+def test_watched_steps_are_curves(browser: Any, tmp_path: Path) -> None:
+    """Where there is no other dump, the page opens with them; beside one they are a view of their own."""
+    alone = made(tmp_path, watched(tmp_path / "watched", 12, nan_at=7))
+    with opened_page(browser, alone) as page:
+        assert page.is_hidden("#tabCalls") and page.is_visible("#watched")
+        assert "Step 7 on rank 1: a.weight (gradients) has 3 NaN and 0 infinite" in page.inner_text(
+            "#findings"
+        )
+        heads = page.eval_on_selector_all("#watched h2", "heads => heads.map(head => head.textContent)")
+        assert heads == ["Gradients", "Weights"]
+        assert page.locator("#watched canvas").count() == 4
+        labels = page.eval_on_selector_all(
+            "[data-quantity=gradients] .u-label", "all => all.map(label => label.textContent)"
+        )
+        assert sorted(labels) == ["a.bias", "a.weight", "b.weight", "rank 0", "rank 1", "step", "step"]
+        rows = page.eval_on_selector_all(
+            "[data-quantity=gradients] tbody tr",
+            "rows => rows.map(r => [...r.children].map(c => c.textContent))",
+        )
+        assert ["a.weight", "+Inf", "1", "12", "+Inf"] in rows and ["b.weight", "1", "3", "3", "3"] in rows
+    dump = watched(write(tmp_path / "both", *model()), 3, ranks=1)
+    with opened_page(browser, made(tmp_path, dump)) as page:
+        assert page.is_visible("#tabCalls") and page.is_hidden("#watched")
+        assert "All watched steps are finite" in page.inner_text("#findings")
+        page.click("#tabWatched")
+        assert page.is_visible("#watched") and page.is_hidden("#calls")
+        assert page.locator("#watched canvas").count() == 4

@@ -100,11 +100,12 @@ def test_the_command_says_what_changed_most(
     assert out.startswith(f"activations, magnitude: {first} changes most, ")
     assert "in step 2" in out.splitlines()[0]
     assert "ranked by the largest magnitude through the smallest over the steps" in out
-    assert main([str(folder), "-o", str(tmp_path / "rows.json"), "--format", "csv"]) == 0
+    assert main([str(folder), "--format", "csv"]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("tensor,first,last,largest,over steps,over ranks,steps")
+    assert said.out.startswith("layer,what,step,rank,value,over_steps,over_ranks")
     assert "changes most" in said.err
-    assert len(json.loads((tmp_path / "rows.json").read_text())) == 4
+    assert main([str(folder), "-o", str(tmp_path / "rows.json")]) == 0
+    assert len(json.loads((tmp_path / "rows.json").read_text())["rows"]) == 4 * STEPS
 
 
 def test_a_picture_is_drawn(trained: tuple[Path, Truth, str], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from probe_format.errors import FormatError
 from probe_format.layout import (
@@ -33,7 +33,6 @@ def put(path: Path, name: str = DUMP) -> Path:
     return path
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.none() | st.integers(0, 10**5))
 def test_rank_dirs_are_read_back(step: int, rank: int | None) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -59,6 +59,7 @@ NAMES = st.one_of(
 @example(ModuleName("Module", "parameters_grad", "forward", "backward", 0))
 @example(DebugName("Module.a.B.parameters_grad", 3))
 @example(DebugName("Torch.add.0.forward", 3))
+@example(DebugName("@", 0))
 def test_parsing_gives_back_what_was_built(name):
     assert parse_name(str(name)) == name
     assert parsed(str(name)) == name

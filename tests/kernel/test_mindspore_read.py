@@ -85,6 +85,7 @@ def test_the_metadata(dump: Dump) -> None:
     assert set(rank.history.values()) >= {(0, 1)}
 
 
+@pytest.mark.once
 def test_two_ranks(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

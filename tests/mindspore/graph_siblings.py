@@ -319,5 +319,9 @@ SAMPLE = (
     "branches",
     "recompute function",
     "reshaped",
+    "given",
+    "added",
+    "shaped",
+    "inplace",
     "allrecomputed",
 )

@@ -290,6 +290,74 @@ class ResNet18(nn.Cell):
         return ops.cross_entropy(self.fc(self.mean(self.layers(self.stem(x)), (2, 3))), y)
 
 
+class Scaled(nn.Cell):
+    def construct(self, x, scale):
+        return ops.tanh(x * scale)
+
+
+class Moved(nn.Cell):
+    """Changes a Parameter that it is given."""
+
+    def construct(self, x, mean):
+        ops.assign_add(mean, ops.stop_gradient(x.mean(0)))
+        return x - mean
+
+
+class Given(nn.Cell):
+    """Parameters of the outer Cell are what the inner ones are given, one of them three times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.moved = nn.Dense(D, D), nn.Dense(D, D), Moved()
+        self.one, self.other = Scaled(), Scaled()
+        self.scale = Parameter(Tensor(np.linspace(0.5, 2, D), ms.float32), name="scale")
+        self.mean = Parameter(Tensor(np.zeros(D), ms.float32), name="mean", requires_grad=False)
+
+    def construct(self, x, y):
+        x = self.moved(self.first(x), self.mean)
+        x = self.one(x, self.scale) + self.other(x, scale=self.scale * 0.5) * self.other(x, self.scale)
+        return ops.mse_loss(self.last(x), y)
+
+
+class Added(nn.Cell):
+    """Adds to what Cells gave, in place and more than once, before and after Cells read it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Dense(D, D), nn.BatchNorm1d(D), nn.Dense(D, D)
+        self.relu, self.tanh = nn.ReLU(), nn.Tanh()
+
+    def construct(self, x, y):
+        out = self.norm(self.first(x))
+        out += x
+        before = self.relu(out)
+        out += 1.0
+        return ops.mse_loss(self.last(before + self.tanh(out)), y)
+
+
+class Shifted(nn.Cell):
+    def construct(self, x, shift):
+        return ops.tanh(x + shift)
+
+
+class Shaped(nn.Cell):
+    """Gives Cells a Parameter in another shape, which the step itself updates, and what writes to another one gave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Dense(D, D), nn.Dense(D, D)
+        self.one, self.two, self.three = Scaled(), Shifted(), Shifted()
+        self.scale = Parameter(Tensor(np.linspace(0.5, 2, D), ms.float32), name="scale")
+        self.seen = Parameter(Tensor(np.ones(D), ms.float32), name="seen", requires_grad=False)
+        self.more = Tensor(np.linspace(0.1, 0.3, D), ms.float32)
+
+    def construct(self, x, y):
+        x = self.one(self.first(x), self.scale.reshape(1, D))
+        x = self.two(x, ops.assign_add(self.seen, self.more))
+        x = self.three(x, ops.assign_add(self.seen, self.more))
+        return ops.mse_loss(self.last(x), y)
+
+
 def _images(rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     x = rng.normal(size=(4, 1, 8, 8)).astype(np.float32)
     return Tensor(x), Tensor(rng.integers(0, 3, 4), ms.int32)
@@ -311,4 +379,7 @@ STRANGERS: dict[str, Case] = {
     "siamese": (Siamese, vectors),
     "top two": (TopTwo, vectors),
     "resnet18": (ResNet18, _images),
+    "given": (Given, vectors),
+    "added": (Added, vectors),
+    "shaped": (Shaped, vectors),
 }

@@ -23,7 +23,7 @@ from documents import (
 )
 from framework import Framework
 from mindspore import Tensor, nn, ops
-from probe_mindspore import PrecisionDebugger
+from probe_mindspore import PrecisionDebugger, plan
 from probe_mindspore.tensors.leaf import TensorLeaf
 
 __all__ = [
@@ -36,6 +36,7 @@ opened = partial(opening.opened, PrecisionDebugger)
 capture = partial(opening.capture, PrecisionDebugger)
 FRAMEWORK = Framework(
     debugger=PrecisionDebugger,
+    plan=plan,
     leaf=TensorLeaf,
     functions=ops,
     home=__name__,

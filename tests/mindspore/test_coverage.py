@@ -14,6 +14,8 @@ from contract_coverage import Training
 from mindspore import Tensor, nn, ops
 from mindspore_dumping import capture, opened, report
 
+pytestmark = pytest.mark.once
+
 
 def step(case: str, folder: Path, **keys: Any) -> dict[str, Any]:
     with opened(folder, **keys) as debugger:
@@ -21,9 +23,9 @@ def step(case: str, folder: Path, **keys: Any) -> dict[str, Any]:
     return report(folder / "dump")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def training() -> Training:
-    return Training(step, ("gpt", "residual"), "Dense")
+    return Training(step, "residual", "Dense")
 
 
 def test_the_first_value_that_is_no_number_is_named(tmp_path: Path) -> None:

@@ -93,17 +93,6 @@ def test_a_listed_function_goes_by_the_name_it_was_registered_under(tmp_path: Pa
     assert [name.removesuffix(".forward") for name in records(tmp_path / "dump")] == before + after
 
 
-def test_a_model_given_once_stands_for_later_steps(tmp_path: Path) -> None:
-    model = net()
-    with opened(tmp_path, level="L0") as debugger:
-        for i in range(2):
-            debugger.start(model if i == 0 else None)
-            train(model)
-            debugger.stop()
-            debugger.step()
-    assert list(records(tmp_path / "dump", 0)) == list(records(tmp_path / "dump", 1))
-
-
 def test_gradients_after_stop_belong_to_the_step(tmp_path: Path) -> None:
     model = net()
     with opened(tmp_path, level="L0") as debugger:
@@ -118,22 +107,6 @@ def test_gradients_after_stop_belong_to_the_step(tmp_path: Path) -> None:
         debugger.step()
     data = records(tmp_path / "dump")
     assert {"Cell.0.Dense.backward.0", "Cell.2.Dense.backward.0", "Cell.0.Dense.parameters_grad"} <= set(data)
-
-
-def test_scope_and_list_of_functions_inside(tmp_path: Path) -> None:
-    def work() -> None:
-        ops.log(ops.exp(ops.tanh(ops.cos(ops.sin(ones(3))))))
-
-    scope = ["Functional.cos.0.forward", "Functional.exp.0.forward"]
-    data = capture(tmp_path / "scope", work, level="L1", scope=scope)
-    assert list(data) == ["Functional.cos.0.forward", "Functional.tanh.0.forward", "Functional.exp.0.forward"]
-    assert data["Functional.exp.0.forward"]["output"][0]["Max"] > 0
-    model = net()
-    data = capture(
-        tmp_path / "list", lambda: train(model), model, level="mix", list=["Cell.0.Dense.forward.0"]
-    )
-    assert {"Cell.0.Dense.forward.0", "Primitive.matmul.MatMul.0.forward"} <= set(data)
-    assert not [n for n in data if "ReLU" in n or n.startswith("Cell.2")]
 
 
 def test_async_dump_writes_the_same_files(tmp_path: Path) -> None:

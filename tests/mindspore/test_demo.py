@@ -7,6 +7,8 @@ import probe_format
 import pytest
 from probe_mindspore import demo
 
+pytestmark = pytest.mark.once
+
 SMALL = ["--steps", "5", "--layers", "1", "--width", "16"]
 
 

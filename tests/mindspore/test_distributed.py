@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from mindspore_dumping import leaves, load, rank_dir, records, validate, write_config
 
+pytestmark = [pytest.mark.once, pytest.mark.slow]
+
 HERE = Path(__file__).parent
 
 

@@ -3,4 +3,4 @@
 import pytest
 from contract_faults import *  # noqa: F403  the tests that both frameworks have
 
-pytestmark = pytest.mark.usefixtures("pynative")
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("pynative")]

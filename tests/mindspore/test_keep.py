@@ -12,6 +12,8 @@ from contract_keep import *  # noqa: F403
 from mindspore import Tensor, nn, ops
 from probe_mindspore import PrecisionDebugger
 
+pytestmark = pytest.mark.once
+
 
 class Compiled(nn.Cell):
     def __init__(self) -> None:

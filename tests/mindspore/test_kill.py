@@ -15,6 +15,8 @@ from contract_kill import (
 from killing import Server, killed, names, serving
 from probe_format.cli.main import main as probe
 
+pytestmark = [pytest.mark.once, pytest.mark.slow]
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
@@ -40,7 +42,8 @@ def test_a_run_without_graphs_leaves_one_dump(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_killed_at_random_instants(server: Server, mode: str, tmp_path: Path) -> None:
-    check_random_kills(server, tmp_path, kills=10, longest=0.02, **MODES[mode])
+    kills = 3 if mode.startswith("packed") else 6
+    check_random_kills(server, tmp_path, kills=kills, longest=0.02, **MODES[mode])
 
 
 def test_damage_is_told_apart_from_a_torn_tail(

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
 from contract_misuse import *  # noqa: F403  the tests that both frameworks have
-from messages import told
 from mindspore import Tensor, nn, ops
-from mindspore_dumping import capture, opened, records, write_config
-from probe_format.errors import ConfigError, ProbeError, UsageError
+from mindspore_dumping import capture, write_config
+from probe_format.errors import ConfigError, UsageError
 from probe_mindspore import PrecisionDebugger, ProbeStep
 
 X = Tensor(np.ones((2, 3), np.float32))
@@ -37,36 +32,9 @@ def whole() -> Iterator[None]:
     still_trains()
 
 
-@pytest.mark.parametrize(
-    "model", ["model", [], [nn.ReLU(), 3], ops.ReLU()], ids=["str", "empty", "mixed", "op"]
-)
-def test_a_model_that_is_none(model: Any, tmp_path: Path) -> None:
-    with opened(tmp_path, level="L0") as debugger:
-        with pytest.raises(UsageError, match=r"mindspore\.nn\.Cell"):
-            debugger.start(model)
-        net = nn.SequentialCell(nn.Dense(3, 3))
-        debugger.start(net)  # the right one is taken after that
-        net(X)
-        debugger.stop()
-        debugger.step()
-    assert "Cell.0.Dense.forward.0" in records(tmp_path / "dump")
-
-
 def test_class_calls_without_an_instance() -> None:
     with pytest.raises(UsageError, match=r"PrecisionDebugger\("):
         PrecisionDebugger.start()
-
-
-def test_ranks_in_a_single_process(tmp_path: Path) -> None:
-    with told("rank"):
-        data = capture(tmp_path / "0", lambda: ops.gelu(X), level="L1", rank=[0])
-    assert list(data) == ["Functional.gelu.0.forward"]
-    with told("rank", "7", "msrun"), opened(tmp_path / "7", level="L1", rank=[7]) as debugger:
-        debugger.start()
-        ops.gelu(X)
-        debugger.stop()
-        debugger.step()
-    assert not list((tmp_path / "7" / "dump").rglob("dump.json"))
 
 
 def test_compiled_regions_are_torchs(tmp_path: Path) -> None:
@@ -100,32 +68,3 @@ def test_kernels_without_their_package(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "probe_kernel", None)
     with pytest.raises(ConfigError, match="pip install probe-kernel"):
         PrecisionDebugger(str(write_config(tmp_path, level="L2")))
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
-
-
-KILLED = """
-import os, sys
-import mindspore as ms
-from mindspore import nn
-from probe_mindspore import PrecisionDebugger
-net = nn.SequentialCell(nn.Dense(3, 3), nn.ReLU())
-d = PrecisionDebugger(sys.argv[1])
-d.start(net)
-net(ms.ops.ones((2, 3)))
-os.kill(os.getpid(), 9)
-"""
-
-
-def test_a_killed_run_is_readable_and_not_overwritten(tmp_path: Path) -> None:
-    import probe_format
-
-    config = write_config(tmp_path, level="mix")
-    done = subprocess.run([sys.executable, "-c", KILLED, str(config)], env=environment())
-    assert done.returncode == -signal.SIGKILL
-    names = [r.name for step in probe_format.open(tmp_path / "dump").steps for r in step.ranks[0].records]
-    assert "Cell.0.Dense.forward.0" in names and "Cell.1.ReLU.forward.0" in names
-    with pytest.raises(ProbeError, match="already holds a dump"):
-        PrecisionDebugger(str(config))

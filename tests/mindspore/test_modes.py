@@ -14,7 +14,7 @@ from mindspore import Tensor, nn
 from mindspore_dumping import opened, records, report
 from probe_mindspore.graph import taps
 
-LEVELS = ["L0", "mix"]
+LEVELS = [pytest.param("L0", marks=pytest.mark.once), "mix"]
 CELLS = ["first.Dense", "inner.a.Dense", "inner.act.ReLU", "inner.b.Dense", "inner.Plain", "last.Dense"]
 KINDS = ["forward.0", "backward.0", "parameters_grad"]
 

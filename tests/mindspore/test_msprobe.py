@@ -15,7 +15,7 @@ import reference_cells
 from mindspore import Tensor, nn, ops
 from mindspore_dumping import opened, rank_dir
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 CORPUS = Path(__file__).parents[1] / "format" / "corpus" / "mindspore"
 KINDS: dict[str, dict[str, Any]] = {

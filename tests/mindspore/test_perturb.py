@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 from mindspore import nn
@@ -32,7 +32,6 @@ def assert_one_step(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
 
 
 @pytest.mark.parametrize("dtype", KINDS, ids=str)
-@settings(deadline=None)
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1))
 def test_each_number_is_the_next_one(dtype: Any, data: st.DataObject, seed: int) -> None:
     kind = np.dtype(KINDS[dtype])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from contract_reload import *  # noqa: F403
 from contract_reload import LEVELS, levels_under_probe_run
+
+pytestmark = pytest.mark.once
 
 SCRIPT = """
 import mindspore as ms

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from walkthroughs import ROOT, run_page
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["quick-start-mindspore"])

@@ -19,6 +19,8 @@ from contract_when import *  # noqa: F403
 from mindspore import Tensor, amp, nn
 from probe_mindspore import PrecisionDebugger
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize("level", ["L0", "mix"])
 def test_an_overflow_that_a_scaler_skips_triggers_nothing(

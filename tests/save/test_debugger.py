@@ -52,22 +52,6 @@ def test_the_same_files(tmp_path: Path, task: str) -> None:
         assert not list((tmp_path / "debugger").rglob("dump.json"))
 
 
-def test_a_block_or_each_call_of_a_function_is_one_step(tmp_path: Path) -> None:
-    with PrecisionDebugger(dump_path=str(tmp_path), level="debug") as debugger:
-
-        @debugger.one_step()
-        def each(n: int) -> int:
-            debugger.save(n, "n", save_backward=False)
-            return n
-
-        assert [each(n) for n in (5, 6)] == [5, 6]
-        with debugger.one_step():
-            debugger.save(7, "n", save_backward=False)
-            debugger.save(8, "n", save_backward=False)
-    found = [[value["value"] for value in data(tmp_path, step).values()] for step in range(3)]
-    assert found == [[5], [6], [7, 8]]
-
-
 def test_misuse_at_level_debug(tmp_path: Path) -> None:
     with PrecisionDebugger(dump_path=str(tmp_path / "a"), level="debug") as debugger:
         with pytest.raises(UsageError, match="module_dump is for levels L0 and mix"):
@@ -85,11 +69,3 @@ def test_misuse_at_level_debug(tmp_path: Path) -> None:
         PrecisionDebugger(dump_path=str(tmp_path / "b"), level="debug", task="structure")
     with pytest.raises(ConfigError, match="already holds a dump"):
         PrecisionDebugger(dump_path=str(tmp_path / "a"), level="debug")
-
-
-def test_save_at_another_level_is_told_and_gives_the_value_back(tmp_path: Path) -> None:
-    with PrecisionDebugger(dump_path=str(tmp_path), level="L1") as debugger:
-        with pytest.warns(RuntimeWarning, match="debug"):
-            assert debugger.save(5, "x") == 5
-        debugger.start()
-        debugger.stop()

@@ -17,7 +17,7 @@ from probe_format.write import recover
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-KILLS = 50
+KILLS = 16
 
 
 @pytest.fixture(scope="module")

@@ -129,19 +129,6 @@ def test_a_saved_parameter_does_not_disturb_a_jit(full: ps.Saver, tmp_path: Path
     assert np.array_equal(out[1][1][0].asnumpy(), array(3, seed=2))
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float16", "float32", "float64", "bfloat16", "int8", "int64", "bool_", "complex64"]
-)
-def test_tensors_come_back(full: ps.Saver, tmp_path: Path, dtype: str) -> None:
-    values = np.arange(6).reshape(2, 3)
-    full.save([Tensor(values, ms.float32).astype(getattr(ms, dtype)), Tensor(3, ms.int32)], "t")
-    full.step()
-    back = load(tmp_path, "t.0.debug", "0")
-    assert back.tolist() == (values.astype(bool) if dtype == "bool_" else values).tolist()
-    assert load(tmp_path, "t.0.debug", "1") == 3
-    data(tmp_path)
-
-
 def test_the_debugger_gives_the_same_files(tmp_path: Path) -> None:
     from probe_mindspore import PrecisionDebugger
 

@@ -107,20 +107,3 @@ def test_a_plain_fork_leaves_the_parents_journal_alone(tmp_path: Path) -> None:
         saver.save("parent", "x")
     assert [v["value"] for v in data(tmp_path).values() if v] == ["parent", "parent"]
     assert data(tmp_path, rank=f"proc{pid}")["x.0.debug"]["value"] == "child"
-
-
-def ranked(dump: str, rank: int) -> None:
-    os.environ["RANK"] = str(rank)
-    ps.configure(dump_path=dump)
-    ps.save(rank, "x")
-    ps.step()
-
-
-def test_each_rank_has_its_folder(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    children = [context.Process(target=ranked, args=(str(tmp_path), rank)) for rank in range(2)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join()
-    assert [data(tmp_path, rank=f"rank{r}")["x.0.debug"]["value"] for r in (0, 1)] == [0, 1]

@@ -19,12 +19,12 @@ from framework import Framework
 class Training:
     """A framework's networks: `gpt` and others.
 
-    step: dump one step of a case to ``folder``/dump with a configuration; its report. cases: some cases.
+    step: dump one step of a case to ``folder``/dump with a configuration; its report. other: another case.
     layer: a word in the names of dense layers and in no other name of a call of gpt.
     """
 
     step: Callable[..., dict[str, Any]]
-    cases: tuple[str, ...]
+    other: str
     layer: str
 
 
@@ -47,21 +47,33 @@ def total(part: Any) -> int:
     return sum(part.values()) if isinstance(part, dict) else int(part)
 
 
-@pytest.fixture
-def words(framework: Framework, training: Training) -> dict[str, str]:
-    return {LAYER: training.layer, BLOCK: f"{framework.kind}.blocks.0.GptBlock.forward.0"}
+Dumped = tuple[dict[str, Any], Path]  # the report of one step of gpt, and the folder of its dump
 
 
-@pytest.fixture(params=FILTERS, ids=str)
-def keys(request: pytest.FixtureRequest, words: dict[str, str]) -> dict[str, Any]:
-    return {
+@pytest.fixture(scope="module", params=FILTERS, ids=str)
+def filtered(
+    request: pytest.FixtureRequest,
+    framework: Framework,
+    training: Training,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Dumped:
+    words = {LAYER: training.layer, BLOCK: f"{framework.kind}.blocks.0.GptBlock.forward.0"}
+    keys = {
         key: [words.get(item, item) for item in value] if isinstance(value, list) else value
         for key, value in request.param.items()
     }
+    folder = tmp_path_factory.mktemp("filtered")
+    return training.step("gpt", folder, **keys), folder / "dump"
 
 
-def test_the_counts_add_up(training: Training, keys: dict[str, Any], tmp_path: Path) -> None:
-    said = training.step("gpt", tmp_path, **keys)
+@pytest.fixture(scope="module")
+def everything(training: Training, tmp_path_factory: pytest.TempPathFactory) -> Dumped:
+    folder = tmp_path_factory.mktemp("everything")
+    return training.step("gpt", folder), folder / "dump"
+
+
+def test_the_counts_add_up(filtered: Dumped) -> None:
+    said, _ = filtered
     counts = said["counts"]
     seen = total(counts["seen"])
     assert seen > 10
@@ -71,30 +83,23 @@ def test_the_counts_add_up(training: Training, keys: dict[str, Any], tmp_path: P
     assert parts["failed"] == 0 and not said["faults"]
 
 
-def test_the_report_counts_what_is_in_the_dump(
-    training: Training, keys: dict[str, Any], tmp_path: Path
-) -> None:
-    said = training.step("gpt", tmp_path, **keys)
-    data = records(tmp_path / "dump")
+def test_the_report_counts_what_is_in_the_dump(filtered: Dumped) -> None:
+    said, dump = filtered
+    data = records(dump)
     assert said["records"] == len(data)
     assert said["tensors"] == len(list(leaves(data)))
     files = [leaf["data_name"] for leaf in leaves(data) if leaf.get("data_name")]
     assert said["tensor_files"] == len(files) == len(set(files))
 
 
-def test_a_filter_makes_less_and_says_so(training: Training, tmp_path: Path) -> None:
-    check_a_filter(training, "gelu", tmp_path)
-
-
-def check_a_filter(training: Training, word: str, tmp_path: Path) -> None:
-    """All records of a step filtered by a word of functions have it in their names, and the rest is counted."""
-    everything = training.step("gpt", tmp_path / "a")
-    some = training.step("gpt", tmp_path / "b", list=[word])
-    assert 0 < some["records"] < everything["records"]
-    assert total(some["counts"]["filtered"]) > 0 == total(everything["counts"]["filtered"])
+def test_a_filter_makes_less_and_says_so(training: Training, everything: Dumped, tmp_path: Path) -> None:
+    """All records of a step filtered by a function have it in their names, and the rest is counted."""
+    whole, some = everything[0], training.step("gpt", tmp_path, list=["gelu"])
+    assert 0 < some["records"] < whole["records"]
+    assert total(some["counts"]["filtered"]) > 0 == total(whole["counts"]["filtered"])
     for kind in ("calls", "modules"):
-        assert some["counts"]["seen"][kind] == everything["counts"]["seen"][kind]
-    assert all(word.lower() in name.lower() for name in records(tmp_path / "b" / "dump"))
+        assert some["counts"]["seen"][kind] == whole["counts"]["seen"][kind]
+    assert all("gelu" in name.lower() for name in records(tmp_path / "dump"))
 
 
 @pytest.mark.parametrize("key", ["list", "scope"])
@@ -118,17 +123,17 @@ def test_what_matches_is_not_called_unmatched(training: Training, tmp_path: Path
     assert training.step("gpt", tmp_path, list=["gelu", training.layer])["unmatched"] == []
 
 
-def test_every_parent_exists(training: Training, tmp_path: Path) -> None:
-    for case in training.cases:
-        training.step(case, tmp_path / case)
-        tree = construct(tmp_path / case / "dump")
+def test_every_parent_exists(training: Training, everything: Dumped, tmp_path: Path) -> None:
+    training.step(training.other, tmp_path)
+    for dump in (everything[1], tmp_path / "dump"):
+        tree = construct(dump)
         assert not {parent for parent in tree.values() if parent is not None} - tree.keys()
-        data = records(tmp_path / case / "dump")
+        data = records(dump)
         assert data.keys() - tree.keys() <= {name for name in data if ".parameters_grad" in name}
 
 
-def test_a_healthy_step_has_no_first_non_finite(training: Training, tmp_path: Path) -> None:
-    assert training.step("gpt", tmp_path)["first_non_finite"] is None
+def test_a_healthy_step_has_no_first_non_finite(everything: Dumped) -> None:
+    assert everything[0]["first_non_finite"] is None
 
 
-__all__ = ["keys", "words", *(name for name in dir() if name.startswith("test_"))]
+__all__ = ["everything", "filtered", *(name for name in dir() if name.startswith("test_"))]

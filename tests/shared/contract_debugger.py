@@ -342,17 +342,17 @@ def _in_use() -> int:
 def test_a_dumped_step_leaves_no_memory_behind(framework: Framework, chain: Any, tmp_path: Path) -> None:
     counted = []
     with opened(framework.debugger, tmp_path, level="mix") as debugger:
-        for step in range(81):
+        for step in range(41):
             debugger.start(chain)
             framework.train(chain, framework.ones(2, 3))
             for number in range(4):  # other ones in each step, as an optimizer's
                 framework.ones(2) * (step * 4 + number + 0.5)
             debugger.stop()
             debugger.step()
-            if step % 30 == 20:  # the first steps make what is made once
+            if step % 15 == 10:  # the first steps make what is made once
                 counted.append(_in_use())
     # The smaller of two stretches: what happens once is in one of them. MindSpore's own steps leave 3,000 bytes each.
-    assert min(b - a for a, b in itertools.pairwise(counted)) < 30 * 8000
+    assert min(b - a for a, b in itertools.pairwise(counted)) < 15 * 8000
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import leaves, rank_dir, records, strict, validate
+from documents import leaves, rank_dir, records, strict, tensor_bytes, validate
 from killing import Server, killed, names, unkilled
 from probe_format.cli.main import main as probe
 from probe_format.journal import read_journal
@@ -23,6 +23,8 @@ MODES: dict[str, dict[str, Any]] = {
     "statistics": {},
     "tensor": {"task": "tensor"},
     "late": {"task": "tensor", "async_dump": True},
+    "packed": {"task": "tensor", "tensor_files": "packed"},
+    "packed late": {"task": "tensor", "tensor_files": "packed", "async_dump": True},
 }
 ENDED = "the process ended before this was written"
 
@@ -60,7 +62,7 @@ def check_random_kills(server: Server, folder: Path, *, kills: int, longest: flo
     a record. longest: seconds at most, else, between a line of the run and its end. keys: the configuration.
     """
     said, truth = unkilled(server, folder / "whole", **keys)
-    files = rank_dir(folder / "whole" / "dump") / "dump_tensor_data"
+    files = tensor_bytes(rank_dir(folder / "whole" / "dump"))
     assert set(names(said)) <= truth.keys(), "the run says names that no record has"
     made = [number for number, line in enumerate(said, 1) if names([line])]
     between = [number for number, line in enumerate(said, 1) if line == "between"]
@@ -106,10 +108,10 @@ def check_random_kills(server: Server, folder: Path, *, kills: int, longest: flo
                 assert what != "wrong", f"{where}: {place}"
                 assert what != "gradient" or name not in heard, f"{where}: {place} was acknowledged"
                 assert what != "late" or (late and "stopped" not in heard), f"{where}: {place}"
+        here_too = tensor_bytes(here)
         for leaf in leaves(found):
-            if leaf.get("data_name"):
-                file = here / "dump_tensor_data" / leaf["data_name"]
-                assert file.read_bytes() == (files / file.name).read_bytes(), where
+            if name := leaf.get("data_name"):
+                assert here_too[name] == files[name], where
         assert probe(["verify", str(run / "dump")]) == 0, where
     assert torn > kills // 3, f"only {torn} of {kills} kills came in the middle of a step"
     assert acknowledged > kills

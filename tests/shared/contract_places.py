@@ -1,6 +1,7 @@
 """A user's own patch of a place that is replaced: it works, each call is recorded once, and it is what is there after.
 
-Who runs it has the fixture `kind`, once for every kind of place.
+Who runs it has the table `KINDS`, and `UNLIKE`: those that differ in who holds the place (a module, a class, a base
+class) or in what stands there. With these everything is done; with the others, what users do most.
 """
 
 from __future__ import annotations
@@ -128,6 +129,13 @@ def is_ours(value: Any) -> bool:
     return "/probe_" in value.__code__.co_filename
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "kind" in metafunc.fixturenames:
+        module: Any = metafunc.module
+        is_common = metafunc.function is test_made_while_started_and_left
+        metafunc.parametrize("kind", module.KINDS if is_common else module.UNLIKE, indirect=True)
+
+
 @pytest.fixture
 def users(kind: Kind, framework: Framework, tmp_path: Path) -> Iterator[Users]:
     def read(step: int) -> tuple[dict[str, Json], Json]:
@@ -249,4 +257,4 @@ def test_made_in_one_start_and_removed_in_the_next(users: Users) -> None:
     assert users.held() is users.original
 
 
-__all__ = ["users", *(name for name in dir() if name.startswith("test_"))]
+__all__ = ["pytest_generate_tests", "users", *(name for name in dir() if name.startswith("test_"))]

@@ -1,6 +1,6 @@
 """A bad number in a random step of a random rank: what is left is the steps around it, on every rank; and it is found.
 
-Few steps of few runs by default; with PROBE_SOAK=1 twenty runs of 200 steps for each kind of number.
+Few steps of few runs by default; with PROBE_SOAK=1 twenty runs of 200 steps for each kind, and three of 2,000.
 
 The folder that imports it has the fixture ``planted``, which runs its program on two processes with a request for
 `planted_run.train`.
@@ -26,24 +26,28 @@ from probe_format.layout import find_steps
 from probe_format.read import verify
 
 SOAK = bool(os.environ.get("PROBE_SOAK"))
-RUNS, STEPS, KILLS = (20, 200, 50) if SOAK else (2, 40, 3)
+RUNS, STEPS, KILLS = (20, 200, 50) if SOAK else (1, 32, 2)
 LAST = 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["nan", "spike"])
-def test_a_bad_number_is_found_on_every_rank(planted: Any, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "runs", "steps"), [("nan", RUNS, STEPS), ("spike", RUNS, STEPS), *[("nan", 3, 2000)] * SOAK]
+)
+def test_a_bad_number_is_found_on_every_rank(
+    planted: Any, tmp_path: Path, kind: str, runs: int, steps: int
+) -> None:
     first = random.Random(kind).randrange(1000)
-    seeds = list(range(first, first + RUNS))
-    planted({"out": str(tmp_path), "seeds": seeds, "steps": STEPS, "kind": kind, "last": LAST})
+    seeds = list(range(first, first + runs))
+    planted({"out": str(tmp_path), "seeds": seeds, "steps": steps, "kind": kind, "last": LAST})
     for seed in seeds:
-        check(tmp_path, seed, kind)
+        check(tmp_path, seed, kind, steps)
 
 
-def check(out: Path, seed: int, kind: str) -> None:
-    dump, where = out / str(seed), Planted.of(seed, STEPS, 2)
+def check(out: Path, seed: int, kind: str, steps: int) -> None:
+    dump, where = out / str(seed), Planted.of(seed, steps, 2)
     around = {*range(where.step - LAST + 1, where.step + 1), where.step + 2}
-    left = sorted({*around, *range(STEPS - LAST, STEPS)})
+    left = sorted({*around, *range(steps - LAST, steps)})
     assert [each.step for each in find_steps(dump)] == left, (seed, where)
     assert {verdict.state for verdict in verify(dump)} == {"complete"}, (seed, where)
     for rank in (0, 1):

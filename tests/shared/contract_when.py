@@ -16,8 +16,8 @@ from framework import Framework
 from probe_analysis import first_non_finite
 from probe_format.errors import ConfigError
 from probe_format.read.verify import verify
-from probe_runtime.watch.trigger import Trigger
-from probe_runtime.watch.trigger_file import TriggerFile
+from probe_format.watch import watch_files
+from probe_runtime.watch.trigger_file import Trigger, TriggerFile
 
 INF = float("inf")
 MORE = {"level": "mix", "task": "tensor"}
@@ -278,6 +278,14 @@ def test_a_trigger_of_another_rank(framework: Framework, tmp_path: Path, late: i
     assert rank_report(tmp_path, 6)["header"]["triggered"] == {"step": 4, "when": "non_finite", "rank": 1}
 
 
+def test_a_trigger_of_another_rank_while_both_watch(framework: Framework, tmp_path: Path) -> None:
+    distributed(framework, tmp_path, 9, {4: [OTHERS]}, task="watch")
+    assert steps_of(tmp_path) == detailed(tmp_path) == [6]
+    (file,) = watch_files(tmp_path)
+    assert file.triggers == [(4, "non_finite", "it is not finite")]
+    assert [row.step for row in file.rows] == [*range(9)]
+
+
 def test_a_trigger_in_the_first_step(framework: Framework, tmp_path: Path) -> None:
     distributed(framework, tmp_path, 6, {0: [evolve(OTHERS, step=0, at=2)]})
     assert detailed(tmp_path) == [2] and rank_report(tmp_path, 0)["triggers"]
@@ -351,14 +359,16 @@ def test_a_spike(framework: Framework, tmp_path: Path) -> None:
         when=["spike(loss) > 4.5"],
         then={**MORE, "times": 2},
     )
-    with debugger, pytest.warns(RuntimeWarning, match="meets"):
+    with debugger, pytest.warns(RuntimeWarning, match="meets") as said:
         for loss in losses:
             debugger.start(net)
             framework.train(net, framework.ones(3, 2))
-            debugger.observe("loss", framework.ones(1) * loss if loss == 2.1 else loss)
+            tracked = net(framework.ones(3, 2)).sum() * 0.0 + loss  # float() of what has a graph warns
+            debugger.observe("loss", tracked if loss == 2.1 else loss)
             debugger.observe("other", 1e9)
             debugger.stop()
             debugger.step()
+    assert [each for each in said if "Probe" not in str(each.message)] == []
     assert report(tmp_path, 12)["triggers"][0]["why"] == "loss is 9.9, 4.95 times its running median 2"
     assert report(tmp_path, 15)["triggers"][0]["why"] == "loss is inf"
     assert steps_of(tmp_path) == [11, 12, 13, 14, 15, 16]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import struct
+import zlib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -79,6 +81,28 @@ def objects(value: Json, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Js
         return {path: value}
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return {k: v for key, item in items for k, v in objects(item, (*path, str(key))).items()}
+
+
+def tensor_bytes(folder: Path) -> dict[str, bytes]:
+    """The tensor files of a rank's folder by their names, in packs or not, by what layout.md says."""
+    found: dict[str, bytes] = {}
+    for path in sorted((folder / "dump_tensor_data").glob("*")):
+        raw, at = path.read_bytes(), 0
+        if path.suffix != ".pack":
+            found[path.name] = raw
+            continue
+        while at < len(raw):
+            magic, head, size, crc, length, again = struct.unpack_from("<4sIQIHH", raw, at)
+            name = raw[at + 24 : at + 24 + length].decode()
+            start = -(-(at + 24 + length) // 64) * 64
+            if start + size > len(raw):
+                break
+            content = raw[start : start + size]
+            assert magic == b"PrbE" and zlib.crc32(raw[at + 8 : start]) == head
+            found[name] = found[content.decode()] if again else content
+            assert zlib.crc32(found[name]) == crc
+            at = start + size
+    return found
 
 
 def number(value: Json) -> float:

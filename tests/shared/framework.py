@@ -15,7 +15,7 @@ __all__ = ["Framework"]
 class Framework:
     """A framework as its user has it.
 
-    debugger: PrecisionDebugger of its package.
+    debugger, plan: PrecisionDebugger and plan of its package.
     leaf: the class of its package that describes values.
     functions: the module with its functions, as the user imports it; ``functions.gelu`` is recorded as Functional.gelu.
     home: the module beside the tests that makes this, as FRAMEWORK.
@@ -30,6 +30,7 @@ class Framework:
     """
 
     debugger: type[Any]
+    plan: Callable[..., Any]
     leaf: type[Any]
     functions: ModuleType
     home: str

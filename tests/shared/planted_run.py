@@ -51,7 +51,7 @@ def train(
         returns the loss, or another value that a bad step makes large.
     """
     for seed in request["seeds"]:
-        faulthandler.dump_traceback_later(600, exit=True)  # a run that hangs says where
+        faulthandler.dump_traceback_later(600 + request["steps"], exit=True)  # a run that hangs says where
         planted = Planted.of(seed, request["steps"], ranks)
         dump = Path(request["out"]) / str(seed)
         net, step = made(seed)

@@ -29,7 +29,7 @@ def run(folder: Path, mode: str, say: Callable[[str], None]) -> bytes:
             for number in range(4):
                 name = f"Functional.relu.{number}.forward"
                 value = b'[{"type":"int","value":%d}]' % number
-                writer.append(events.enter(name, None, arguments=value, keywords=b"{}"))
+                writer.append(events.enter(name, None, "aw", (value, b"{}")))
                 writer.append(events.exit(name, output=value))
                 say(f"{step} {name}")
             writer.finish(final=True)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from documents import Json, construct, leaves, number, rank_dir, records, report, strict, write_config
 from framework import Framework
 from hostile import HOSTILE
-from probe_torch import PrecisionDebugger
+from probe_torch import PrecisionDebugger, plan
 from probe_torch.tensors.leaf import TensorLeaf
 from torch import Tensor, nn
 
@@ -35,6 +35,7 @@ opened = partial(opening.opened, PrecisionDebugger)
 capture = partial(opening.capture, PrecisionDebugger)
 FRAMEWORK = Framework(
     debugger=PrecisionDebugger,
+    plan=plan,
     leaf=TensorLeaf,
     functions=F,
     home=__name__,

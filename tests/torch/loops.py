@@ -1,4 +1,4 @@
-"""Training loops: `python loops.py LOOP [hand FOLDER]`. With "hand" they call Probe where a careful user would.
+"""Training loops: `python loops.py LOOP,LOOP [hand FOLDER]`. With "hand" they call Probe where a careful user would.
 
 Prints the weights' digest, and a random number drawn afterwards: equal lines mean equal bits.
 """
@@ -586,12 +586,12 @@ def failing(h: Any) -> list[nn.Module]:
 
 
 def main(loop: str, folder: str | None = None) -> None:
-    """Run a loop, dumped by hand to ``folder``, or not at all."""
+    """Run a loop, dumped by hand to a folder of its name below ``folder``, or not at all."""
     hand: Any = Nothing()
     if folder is not None:
         from probe_torch import PrecisionDebugger
 
-        hand = PrecisionDebugger(dump_path=folder, **DUMPED)
+        hand = PrecisionDebugger(dump_path=f"{folder}/{loop}", **DUMPED)
     torch.manual_seed(0)
     trained = globals()[loop](hand)
     weights = b"".join(p.detach().numpy().tobytes() for net in trained for p in net.parameters())
@@ -600,4 +600,5 @@ def main(loop: str, folder: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[3] if len(sys.argv) > 3 else None)
+    for name in sys.argv[1].split(","):
+        main(name, sys.argv[3] if len(sys.argv) > 3 else None)

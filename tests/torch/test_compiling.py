@@ -103,21 +103,6 @@ def test_compiled_for_the_first_time_while_started(tmp_path: Path) -> None:
     assert "Module.b.Linear.forward.0" in records(tmp_path / "dump", 1)
 
 
-def test_a_compiled_function_is_right_after_stop(tmp_path: Path) -> None:
-    """Code compiled while Probe's patches were there must not keep them."""
-    compiled = torch.compile(lambda t: torch.nn.functional.gelu(t) * 2, backend="eager", fullgraph=True)
-    x = torch.randn(5)
-    expected = torch.nn.functional.gelu(x) * 2
-
-    def work() -> None:
-        assert torch.equal(compiled(x), expected)
-
-    capture(tmp_path, work, level="L1")
-    before = sorted(p.stat().st_size for p in (tmp_path / "dump").rglob("*.json"))
-    assert torch.equal(compiled(x), expected)
-    assert sorted(p.stat().st_size for p in (tmp_path / "dump").rglob("*.json")) == before
-
-
 def test_what_asks_whether_torch_compiles_asks_in_one_place() -> None:
     """A torch that doesn't mark its sessions (2.6) would else let Dynamo's own calls pass for the model's."""
     source = Path(compiling.__file__)

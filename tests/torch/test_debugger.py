@@ -130,34 +130,6 @@ def test_two_stretches_of_one_step_and_gradients_after_stop(tmp_path: Path) -> N
     assert "Module.0.Linear.forward.2" not in data
 
 
-@pytest.mark.parametrize("task", ["statistics", "tensor"])
-def test_scope_leaves_out_the_gradients_of_others(task: str, tmp_path: Path) -> None:
-    x = torch.ones(3, requires_grad=True)
-    with opened(
-        tmp_path, level="L1", task=task, scope=["Torch.cos.0.forward", "Torch.exp.0.forward"]
-    ) as debugger:
-        debugger.start()
-        torch.log(torch.exp(torch.tanh(torch.cos(torch.sin(x))))).sum().backward()
-        debugger.stop()
-        debugger.step()
-    data = records(tmp_path / "dump")
-    forward = [n for n in data if n.endswith("forward")]
-    assert forward == ["Torch.cos.0.forward", "Torch.tanh.0.forward", "Torch.exp.0.forward"]
-    assert data["Torch.exp.0.forward"]["output"][0]["Max"] > 0
-
-
-def test_list_of_a_modules_call_leaves_out_other_functions(tmp_path: Path) -> None:
-    model = net()
-    with opened(tmp_path, level="mix", list=["Module.0.Linear.forward.0"]) as debugger:
-        debugger.start(model)
-        train(model)
-        debugger.stop()
-        debugger.step()
-    names = set(records(tmp_path / "dump"))
-    assert {"Module.0.Linear.forward.0", "Functional.linear.0.forward"} <= names
-    assert not any("ReLU" in n or "Module.2" in n for n in names)
-
-
 def test_views_are_a_second_list(tmp_path: Path) -> None:
     names = {}
     for views in (False, True):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +146,30 @@ def test_the_record_says_which_levels_a_tensor_is_in(tmp_path: Path) -> None:
         {"type": "BatchedTensor", "level": 1, "dim": 1},
     ]
     assert outside["type"] == "torch.Tensor" and "functorch" not in outside
+
+
+def has_levels() -> bool:
+    """Whether torch has made a table of levels for this thread, which it copies for each node of a graph."""
+    torch_cpu = ctypes.CDLL(str(Path(torch.__file__).parent / "lib/libtorch_cpu.so"))
+    table = torch_cpu["_ZN2at9functorch20functorchTLSAccessorEv"]
+    table.restype = ctypes.c_void_p
+    return bool(ctypes.c_void_p.from_address(table()).value)
+
+
+def test_a_thread_without_levels_has_none_after_a_dump(tmp_path: Path) -> None:
+    """What torch makes for the levels of a thread stays, and makes each of its later steps slower."""
+    model = net()
+
+    def dumped() -> bool:
+        before = has_levels()
+        with opened(tmp_path, level="mix") as debugger:
+            debugger.start(model)
+            model(X).square().sum().backward()
+            debugger.stop()
+            debugger.step()
+        return before or has_levels()
+
+    with ThreadPoolExecutor(1) as pool:
+        assert not pool.submit(dumped).result()
+        pool.submit(vmap(model), X).result()
+        assert pool.submit(has_levels).result()

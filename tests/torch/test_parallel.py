@@ -29,12 +29,18 @@ def watched(kind: str, level: str = "mix", **keys: Any) -> tuple[Path, list[dict
     return folder / "dump", launch("parallel.py", kind, str(config), folder / "out")
 
 
-KINDS = ("asynchronous", "parallel", "redistributed")
-LEVELS = ("L0", "L1", "mix")
+pytestmark = pytest.mark.slow
+#: Each costs two processes, and all tests look at the dumps of these runs.
+RUNS = [
+    ("asynchronous", "L0"),
+    ("asynchronous", "mix"),
+    ("parallel", "L1"),
+    ("parallel", "mix"),
+    ("redistributed", "mix"),
+]
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "level"), RUNS)
 def test_the_bits_are_those_of_the_unwatched_run(kind: str, level: str) -> None:
     _, traces = watched(kind, level)
     for truth, trace in zip(unwatched(kind), traces, strict=True):
@@ -43,8 +49,7 @@ def test_the_bits_are_those_of_the_unwatched_run(kind: str, level: str) -> None:
         assert trace["fake warnings"] == []
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "level"), RUNS)
 def test_every_file_is_whole_and_has_its_numbers(kind: str, level: str) -> None:
     dump, _ = watched(kind, level)
     for step in (0, 1):
@@ -59,10 +64,9 @@ def test_every_file_is_whole_and_has_its_numbers(kind: str, level: str) -> None:
             assert found.state == "complete", found
 
 
-@pytest.mark.parametrize("level", ["L0", "mix"])
-@pytest.mark.parametrize("keys", [(), (("async_dump", True),)], ids=str)
-def test_a_functional_collective_is_recorded_when_it_is_complete(level: str, keys: Any) -> None:
-    dump, _ = watched("asynchronous", level, **dict(keys))
+@pytest.mark.parametrize(("level", "keys"), [("L0", {}), ("mix", {}), ("mix", {"async_dump": True})], ids=str)
+def test_a_functional_collective_is_recorded_when_it_is_complete(level: str, keys: dict[str, Any]) -> None:
+    dump, _ = watched("asynchronous", level, **keys)
     for rank in (0, 1):
         data = records(dump, 0, rank)
         used, gathered = (data[f"Module.m.Tanh.forward.{i}"]["input_args"][0] for i in (0, 1))
@@ -91,9 +95,8 @@ def test_what_nobody_waited_for_is_said() -> None:
         assert torch.equal(traces[rank]["kept"], torch.full((1024,), 6.0))
 
 
-@pytest.mark.parametrize("level", ["L0", "mix"])
-def test_every_number_of_tensor_parallelism(level: str) -> None:
-    dump, _ = watched("parallel", level)
+def test_every_number_of_tensor_parallelism() -> None:
+    dump, _ = watched("parallel", "mix")
     for rank, truth in enumerate(unwatched("parallel")):
         for step in (0, 1):
             data = records(dump, step, rank)
@@ -119,14 +122,14 @@ def test_every_number_of_tensor_parallelism(level: str) -> None:
 
 def test_the_steps_have_the_same_calls() -> None:
     """Shapes are worked out in the first step and remembered: that is none of the user's calls."""
-    for level in LEVELS:
+    for level in ("L1", "mix"):
         dump, _ = watched("parallel", level)
         for rank in (0, 1):
             assert records(dump, 0, rank).keys() == records(dump, 1, rank).keys()
 
 
 def test_redistributions() -> None:
-    dump, _ = watched("redistributed", "L0")
+    dump, _ = watched("redistributed", "mix")
     for rank in (0, 1):
         whole, part = (records(dump, 0, rank)[f"Module.m.Tanh.forward.{i}"]["input_args"][0] for i in (0, 1))
         assert (whole["Max"], whole["Min"], whole["shape"]) == (15.0, 0.0, [4, 4])

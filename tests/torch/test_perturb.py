@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 from probe_format.errors import UsageError
@@ -76,7 +76,6 @@ def test_every_number_of_the_small_dtypes(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@settings(deadline=None)
 @given(data=st.data(), seed=SEEDS)
 def test_numbers_of_the_large_dtypes(dtype: torch.dtype, data: st.DataObject, seed: int) -> None:
     kind = np.dtype(KINDS[dtype])

@@ -89,29 +89,6 @@ def test_models_in_threads(tmp_path: Path) -> None:
     assert not report(tmp_path / "dump")["faults"]
 
 
-def test_an_exception_in_a_function_costs_that_record(tmp_path: Path) -> None:
-    def work() -> None:
-        F.gelu(torch.ones(2))
-        with pytest.raises(RuntimeError):
-            F.linear(torch.ones(2, 3), torch.ones(2, 4))
-        with pytest.raises(TypeError):
-            F.gelu("x")  # type: ignore[arg-type]
-        F.linear(torch.ones(2, 3), torch.ones(2, 3))
-        F.gelu(torch.ones(3))
-
-    data = capture(tmp_path, work, level="L1")
-    assert list(data) == [
-        "Functional.gelu.0.forward",
-        "Functional.linear.0.forward",
-        "Functional.gelu.1.forward",
-        "Functional.linear.1.forward",
-        "Functional.gelu.2.forward",
-    ]
-    assert data["Functional.linear.0.forward"]["raised"].startswith("RuntimeError: ")
-    assert data["Functional.linear.0.forward"]["input_args"][1]["shape"] == [2, 4]
-    assert data["Functional.gelu.2.forward"]["output"][0]["shape"] == [3]
-
-
 def test_an_exception_in_a_module_leaves_the_tree_right(tmp_path: Path) -> None:
     class Fails(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -179,17 +156,7 @@ def test_generators_and_recursion(tmp_path: Path) -> None:
     assert {f"Module.0.Recurses.backward.{n}" for n in range(3)} <= data.keys()
 
 
-def test_records_do_not_depend_on_the_order_of_steps(tmp_path: Path) -> None:
-    """Counts begin anew with each step."""
-    for folder in ("a", "b"):
-        data = capture(tmp_path / folder, lambda: F.gelu(torch.ones(2)), level="L1")
-        assert list(data) == ["Functional.gelu.0.forward"]
-    assert records(tmp_path / "a" / "dump") == records(tmp_path / "b" / "dump")
-
-
-@pytest.mark.parametrize(
-    "keys", [{"level": "L0"}, {"level": "mix"}, {"level": "L1", "list": ["tanh"]}], ids=str
-)
+@pytest.mark.parametrize("keys", [{"level": "mix"}, {"level": "L1", "list": ["tanh"]}], ids=str)
 def test_counts_are_those_of_the_dump_while_threads_run(keys: dict[str, Any], tmp_path: Path) -> None:
     """start, stop and step while eight threads go on calling: no count is torn off its record."""
     net = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
@@ -210,7 +177,7 @@ def test_counts_are_those_of_the_dump_while_threads_run(keys: dict[str, Any], tm
     threads = [threading.Thread(target=body, args=(i,)) for i in range(THREADS)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    steps = 8
+    steps = 4
     try:
         for thread in threads:
             thread.start()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
+#: Where the networks run: `PROBE_DEVICE=cuda` runs the tests that train them on a device.
+DEVICE = os.environ.get("PROBE_DEVICE", "cpu")
 VOCAB = 31
 WIDTH = 16
 
@@ -632,7 +635,7 @@ def fixed(seed: int = 0) -> Iterator[None]:
 
 def build(case: Case, variant: Variant = PLAIN) -> tuple[nn.Module, torch.optim.Optimizer]:
     """A freshly initialised model and its optimiser, both in foreach mode."""
-    model = case.build(variant.rerun)
+    model = case.build(variant.rerun).to(DEVICE)
     params = [p for p in model.parameters() if p.requires_grad]
     if variant.optimizer == "sgd":
         return model, torch.optim.SGD(params, lr=0.05, momentum=0.9, foreach=True)
@@ -662,7 +665,7 @@ def step(
     watch: Watch | None = None,
 ) -> Tensor:
     """One training step, watched from the forward pass to the update; the summed loss."""
-    batches = [case.batch() for _ in range(variant.micro)]
+    batches = [tuple(t.to(DEVICE) for t in case.batch()) for _ in range(variant.micro)]
     if watch is not None:
         watch.start(model)
     if variant.swap:
@@ -674,7 +677,7 @@ def step(
             total += _by_torch_func(model, batch, variant.vmap)
             continue
         with (
-            torch.autocast("cpu", torch.bfloat16) if variant.autocast else nullcontext(),
+            torch.autocast(DEVICE, torch.bfloat16) if variant.autocast else nullcontext(),
             Rounded() if variant.modes else nullcontext(),
         ):
             loss = model(*batch)
@@ -732,7 +735,7 @@ def train(
 ) -> dict[str, Tensor]:
     """Train from the seed; everything that a looker-on could have changed, by name."""
     trace: dict[str, Tensor] = {}
-    with fixed(seed):
+    with fixed(seed), nullcontext() if DEVICE == "cpu" else torch.device(DEVICE):
         model, optimizer = build(case, variant)
         for i in range(steps):
             trace[f"{i}.loss"] = step(case, variant, model, optimizer, watch)

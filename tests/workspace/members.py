@@ -8,6 +8,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "packages"
+TWINS = ("probe_torch", "probe_mindspore")
 # import name -> folder of the package
 MEMBERS = {p.parent.name.replace("-", "_"): p.parent for p in sorted(PACKAGES.glob("*/src"))}
 #: The distribution that has no code, and names the others.

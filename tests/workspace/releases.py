@@ -23,7 +23,7 @@ Needs = Mapping[str, SpecifierSet]
 class Release:
     """A version of a package, and what it depends on.
 
-    needs: sibling (its distribution's name) -> the range of versions that is accepted.
+    needs: sibling (its distribution's name) -> the range of versions that is accepted, also by an extra.
     tag: the tag of git that holds it; None for the working tree.
     """
 
@@ -91,8 +91,12 @@ def _oldest(name: str, accepted: SpecifierSet, offered: list[Release]) -> Releas
 
 
 def _needs(project: str, siblings: frozenset[str]) -> dict[str, SpecifierSet]:
-    needs = map(Requirement, tomllib.loads(project)["project"]["dependencies"])
-    return {need.name: need.specifier for need in needs if need.name in siblings}
+    about = tomllib.loads(project)["project"]
+    lines = [
+        *about["dependencies"],
+        *(line for extra in about.get("optional-dependencies", {}).values() for line in extra),
+    ]
+    return {need.name: need.specifier for need in map(Requirement, lines) if need.name in siblings}
 
 
 def _git(root: Path, *arguments: str) -> bytes:

@@ -19,6 +19,7 @@ GROUPS = {"probe.commands", "probe.levels", "probe.frameworks"}
 NAMED = {
     "probe_format.own_code": "frames of these packages are left out of recorded stacks",
     "probe_mindspore.session.session": "reads the list of torch's names in probe-torch, without importing it",
+    "probe_runtime.session.exporter": "runs the command probe in a process of its own",
 }
 
 FRAMEWORK = {"probe_torch": "torch", "probe_mindspore": "mindspore"}

@@ -17,9 +17,11 @@ from members import MEMBERS, modules
 # What `from PACKAGE import NAME` offers.
 PACKAGE_NAMES: dict[str, set[str]] = {
     "probe_analysis": {
-        "Diff", "Exported", "Mapping", "NonFinite", "Ranks", "Report", "Tolerance", "Trend", "__version__", "diff",
-        "export", "first_non_finite", "load_mapping", "ranks", "report", "trend",
+        "Check", "Diff", "Exported", "Mapping", "NonFinite", "Ranks", "Report", "Trend", "__version__",
+        "check", "diff", "export", "first_non_finite", "in_processes", "load_mapping", "on_dask", "ranks", "report",
+        "trend",
     },
+    "probe_fast": {"KINDS", "WAY", "Measured", "__version__", "four", "numbers"},
     "probe_format": {
         "DamagedError", "Dump", "FormatError", "ProbeError", "Rank", "Record", "Records", "Step", "Tensor",
         "__version__", "open",
@@ -61,8 +63,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.layout": {
         "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "Mode", "RANK_DIR", "REPORT", "STACK", "STEP_DIR",
-        "ROWS", "StepDir", "TENSORS", "WATCH", "dump_path_of", "existing_dump", "find_steps", "holds_data",
-        "is_dump_dir", "mode_of", "rank_dir", "watch_file",
+        "ROWS", "SMALLEST_TABLES", "StepDir", "TENSORS", "WATCH", "dump_path_of", "existing_dump", "find_steps",
+        "holds_data", "is_dump_dir", "mode_of", "rank_dir", "watch_file",
     },
     "probe_format.names": {
         "ApiName", "CLIP_GRAD", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "OPTIMIZER",
@@ -72,6 +74,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.on_demand": {"on_demand"},
     "probe_format.own_code": {"FRAMEWORKS", "OWN_MODULES", "RUNNER", "is_own"},
     "probe_format.plain_files": {"in_memory", "is_file", "read_file", "read_plain", "refuse_link"},
+    "probe_format.task": {"DUMPING", "TASKS", "Task"},
     "probe_format.terminal": {"ProgressLine", "printable", "say", "tell"},
     "probe_format.read": {
         "begins", "Dump", "journal_fold", "Loss", "Lost", "none_begins", "open", "Origin", "origins", "Progress",
@@ -82,20 +85,21 @@ MODULE_NAMES: dict[str, set[str]] = {
         "Descriptor", "FILE_MODE", "FOLDER_MODE", "Folder", "make_folder", "naming", "replace_file",
     },
     "probe_format.schema": {
-        "broken", "is_tensor", "kinds_asked_for", "kinds_of", "MASK", "may_begin", "non_finite", "only_views", "others",
-        "parse_object", "Parts", "parts_of", "path_text", "Report", "Side", "Suspect", "suspect_of", "tensors", "Value",
-        "walk", "why_lost", "writes_into",
+        "broken", "Construct", "Document", "is_tensor", "kinds_asked_for", "kinds_of", "MASK", "may_begin",
+        "non_finite", "only_views", "others", "parse_object", "parse_report", "Parts", "parts_of", "path_text",
+        "Report", "Side", "Stack", "Suspect", "suspect_of", "tensors", "Value", "walk", "why_lost", "writes_into",
     },
     "probe_format.statistics": {
-        "BROKEN", "COUNTS", "KEYS", "NOT_FINITE", "NUMBERS", "Statistic", "TABLE", "WHOLE",
+        "BROKEN", "COUNTS", "KEYS", "NOT_FINITE", "NUMBERS", "SKETCH_SUMS", "Statistic", "TABLE", "WHOLE",
     },
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {
-        "CHUNK", "NO_STATS", "PT_DTYPES", "Stats", "array_at", "array_object", "blocks", "byte_count", "checksum_of",
-        "combine", "crc32", "crc32_hex", "distinct", "file_crc32", "load_npy", "load_pt", "map_npy", "memory_at",
-        "narrow_name",
-        "npy_bytes", "npy_head", "npy_header", "numbers_at", "numbers_in", "pt_bytes", "pt_frame", "quick",
-        "quick_stats", "repeated", "stats_json", "stats_of", "stored", "widen", "write_parts", "xor_hex",
+        "NO_STATS", "PT_DTYPES", "Entry", "Place", "Stats", "array_at", "array_object", "blocks", "byte_count",
+        "checksum_of", "crc32", "crc32_hex", "distinct", "entries", "entry_head", "file_crc32", "load_npy",
+        "load_pt", "map_npy", "memory_at", "narrow_name", "not_finite", "npy_bytes", "npy_head", "npy_header",
+        "numbers_at", "opened", "parts_crc32", "pt_bytes", "pt_frame", "put_parts", "repeated", "rounded",
+        "sketch_of", "stats_at", "stats_in", "stats_json", "stats_of", "stored", "widen", "write_parts",
+        "xor_hex",
     },
     "probe_format.values": {
         "CONTAINERS", "Describe", "Described", "Form", "MAX_DEPTH", "MAX_LEAVES", "TABLE", "UNKNOWN", "ValuePath",
@@ -110,15 +114,16 @@ MODULE_NAMES: dict[str, set[str]] = {
         "recover_rank", "Recovery", "remains", "slot_of", "Summary", "Tally", "write_documents",
     },
     "probe_runtime.collect": {
-        "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "faults_reported", "Gradients",
-        "GradientTap", "guard", "guarded", "header_of", "kind_of", "Moment", "Part", "PendingWork", "Plan", "plan_of",
-        "Recorder", "Segment", "SegmentState", "sheltered", "Target", "tracked_parameters", "TrackedModule",
-        "TrackedParameter", "untold", "UNTOLD", "Walk",
+        "AnyModuleTable", "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "faults_reported",
+        "Gradients", "GradientTap", "guard", "guarded", "header_of", "kind_of", "models_of", "GradientTexts", "Part",
+        "PendingWork", "Plan", "plan_of", "Recorder", "Segment", "SegmentState", "sheltered", "Target",
+        "tracked_parameters", "TrackedModule", "TrackedParameter", "untold", "UNTOLD", "Walk",
     },
     "probe_runtime.auto": {"AutoSteps", "Containment", "Scene", "named_by_job", "search"},
     "probe_runtime.config": {
-        "Check", "Checked", "Condition", "Config", "ConfigEntry", "ConfigFile", "Findings", "StepRule", "Then",
-        "choice", "compact", "declared_keys", "earlier_dump", "flag", "key", "load", "parse_init_step", "resolve",
+        "AllSettings", "Check", "Checked", "Condition", "Config", "ConfigEntry", "ConfigFile", "Findings", "Settings",
+        "StepNumbers", "StepRule", "Then", "choice", "compact", "declared_keys", "earlier_dump", "flag", "key", "load",
+        "parse_init_step", "resolve",
     },
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
@@ -126,19 +131,20 @@ MODULE_NAMES: dict[str, set[str]] = {
         "is_handed_on", "options_of", "run_both", "summarise",
     },
     "probe_runtime.environment": {"environment_number"},
+    "probe_runtime.frameworks": {"framework_of", "frameworks", "packages"},
     "probe_runtime.notice": {"log", "log_once", "notice", "user_frame"},
     "probe_runtime.patching": {
         "Apis", "Function", "Held", "Label", "Listed", "NEVER_SCANNED", "Nested", "Patches", "Place", "Prepared",
-        "RISK_LEVELS", "Regions", "Scan", "Switch", "Tap", "api_list", "attributes_of", "go_down", "guards",
-        "is_function", "is_muted", "muted", "name_of", "original_of", "patches", "place", "quiet", "replaced",
-        "resolve_owner", "stand_in", "suspended", "thread", "without_ours",
+        "RISK_LEVELS", "Regions", "Scan", "Switch", "Tap", "api_list", "attributes_of", "function_of", "go_down",
+        "guards", "is_function", "is_muted", "listening", "muted", "name_of", "original_of", "patches", "place",
+        "quiet", "replaced", "resolve_owner", "stand_in", "suspended", "thread", "without_ours",
     },
     "probe_runtime.planning": {"CountedFiles", "DumpPlan", "loss_in", "outcome", "typical_numbers", "wanted"},
     "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
     "probe_runtime.session": {
-        "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "KernelSession", "Move", "Opened",
+        "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "JointStep", "KernelSession", "Move", "Opened",
         "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "class_or_instance", "kernel_package",
-        "Watch", "WatchSession", "WatchedStep", "Watcher", "keep_to", "perturbed",
+        "Watch", "WatchSession", "WatchedStep", "Watcher", "perturbed",
         "preflight", "seed_process", "set_variable",
     },
     "probe_runtime.watch": {

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from members import modules
-
-TWINS = ("probe_torch", "probe_mindspore")
+from members import TWINS, modules
 
 # Modules that both packages have.
 PAIRS = {
-    "auto", "callbacks", "debugger", "demo", "demo_model", "dropout", "perturb", "ranks", "saving", "seed",
-    "hooks", "hooks.collectives", "hooks.collector", "hooks.gradients", "hooks.input_edges", "hooks.modules",
+    "auto", "callbacks", "debugger", "demo", "demo_model", "dropout", "perturb", "ranks", "replay", "saving", "seed",
+    "hooks", "hooks.collector", "hooks.gradients", "hooks.modules",
     "hooks.nodes", "hooks.parameter_gradients", "hooks.scalers",
     "loop", "loop.scene", "loop.taps",
-    "patching", "patching.apis", "patching.callers", "patching.introspection", "patching.lookup", "patching.patches",
+    "patching", "patching.apis", "patching.callers", "patching.introspection", "patching.patches",
     "patching.regions", "patching.wrappers",
     "planning", "planning.planned_leaf", "planning.planner", "planning.training",
     "session", "session.session", "session.step",
-    "tensors", "tensors.leaf", "tensors.objects", "tensors.statistics", "tensors.tensor_view",
+    "tensors", "tensors.leaf", "tensors.objects", "tensors.tensor_view",
     "watch", "watch.norms", "watch.updates", "watch.watcher",
 }  # fmt: skip
 
@@ -36,7 +34,9 @@ ONLY_TORCH = {
     "planning.stand_ins": "MindSpore has no tensors without memory, so the step is planned on the net itself",
     "session.level2": "probe_kernel does all of level L2 on MindSpore: no single call is watched for",
     "submodules": "patching.primitives walks MindSpore's Cells, and those of a torch built on it",
-    "tensors.inflight": "MindSpore's collectives are complete when their handle was waited for: hooks.collectives",
+    **dict.fromkeys(("tensors.device_table", "tensors.partials"), "MindSpore here runs on the CPU alone"),
+    "tensors.inflight": "MindSpore's collectives are complete when their handle was waited for: hooks.collector",
+    "tensors.statistics": "the numbers of an accelerator come late, and MindSpore's tensors are read on the CPU alone",
     "tensors.plain": "a tensor of MindSpore is read in one way only",
     "tensors.sums": "hooks.autograd adds any two gradients of MindSpore",
 }
@@ -52,7 +52,6 @@ ONLY_MINDSPORE = {
     "patching.primitives": "torch has no operators as objects in the attributes of modules",
     "patching.traced_jit": "torch.compile is seen by is_compiling; MindSpore's jit must be guarded",
     "planning.kept_state": "torch plans on a copy; MindSpore's net makes a step, and is put back as it was",
-    "session.two_modes": "torch has no step that is partly a compiled graph",
     "tensors.forms": "tensors.plain has it for torch, whose plain tensors take another way",
 }
 

@@ -18,6 +18,8 @@ PAGES = [
     "quick-start-torch",
     "loss-is-nan",
     "two-runs-differ",
+    "a-thousand-ranks",
+    "check",
     "gpu-to-npu",
     "from-msprobe",
     "plan",
@@ -26,6 +28,7 @@ PAGES = [
     "inference",
     "catch-the-bad-step",
     "callbacks",
+    "a-thousand-ranks",
 ]
 ELSEWHERE = {"quick-start-mindspore": "tests/mindspore/test_walkthroughs.py"}
 #: Pages that explain, and have nothing to run.

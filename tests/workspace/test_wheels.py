@@ -7,8 +7,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -28,6 +30,7 @@ pytestmark = pytest.mark.slow
 FORMAT = {"attrs", "numpy", "orjson", "probe-format"}
 RUNTIME = FORMAT | {"probe-runtime", "pyyaml"}
 CLOSURE = {
+    "probe_fast": {"probe-fast"},
     "probe_format": FORMAT,
     "probe_runtime": RUNTIME,
     "probe_save": RUNTIME | {"probe-save"},
@@ -37,11 +40,13 @@ CLOSURE = {
     "probe_mindspore": RUNTIME | {"probe-save", "probe-mindspore"},
     "probe_all": FORMAT | {"pyyaml", "probe-analysis", "probe-all"},
 }
-#: The one that has no code.
+#: The one that has no code, and the one that has code of a machine.
 ALL = "probe_all"
+NATIVE = "probe_fast"
 
 # Data that code or documentation looks for beside the modules.
 SHIPPED = {
+    "probe_fast": ["py.typed", "numbers.c"],
     "probe_format": ["py.typed", "spec/*.md", "schema/*.json"],
     "probe_runtime": ["py.typed", "spec/*.md"],
     "probe_torch": ["py.typed", "patching/apis.yaml", "docs/*.md"],
@@ -164,13 +169,16 @@ def installed(index: list[str], tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 def test_each_is_built_for_every_machine(dist: Path, wheels: dict[str, Path]) -> None:
-    """Without a tag of a platform: what installs here installs on aarch64."""
+    """Without a tag of a platform, what installs here installs on aarch64: all but the library."""
     assert {*wheels, ALL} == {*MEMBERS, ALL} == set(CLOSURE)
     for package in wheels:
-        assert wheels[package].name == f"{package}-{version(package)}-py3-none-any.whl"
+        native = package == NATIVE and shutil.which("cc") is not None
+        platform = sysconfig.get_platform().replace("-", "_") if native else "any"
+        assert wheels[package].name == f"{package}-{version(package)}-py3-none-{platform}.whl"
         wheel = zipfile.ZipFile(wheels[package])
         (tags,) = (name for name in wheel.namelist() if name.endswith(".dist-info/WHEEL"))
-        assert "Root-Is-Purelib: true" in wheel.read(tags).decode()
+        assert f"Root-Is-Purelib: {str(not native).lower()}" in wheel.read(tags).decode()
+        assert native == any(name.endswith(".so") for name in wheel.namelist())
     assert [path.name for path in dist.glob(f"{ALL}-*.whl")] == [f"{ALL}-0.1.0-py3-none-any.whl"]
 
 
@@ -266,7 +274,7 @@ def test_a_wheel_alone_imports_and_runs_its_examples(
     assert said
 
 
-@pytest.mark.parametrize("package", sorted(CLOSURE))
+@pytest.mark.parametrize("package", sorted(CLOSURE.keys() - {NATIVE}))
 def test_each_command_that_a_package_brings_answers(
     installed: dict[str, Path], package: str, tmp_path: Path
 ) -> None:
@@ -279,7 +287,7 @@ def test_each_command_that_a_package_brings_answers(
         for command in project.get("entry-points", {}).get("probe.commands", {}):
             there = bool(re.search(rf"^ +{command}\b", listed, re.M))
             assert there == (name in brings), command
-            if there:
+            if name == package:  # what its siblings bring answers where they are alone
                 assert f"probe {command}" in ok([probe, command, "--help"], tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 import resource
 import shutil
+import zlib
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from probe_format import jsonio
 from probe_format.checksum import crc32_hex
 from probe_format.journal import Fold, events, hole
 from probe_format.schema.tensor_objects import tensors
-from probe_format.tensors import npy_bytes, pt_bytes, write_parts
+from probe_format.tensors import entry_head, npy_bytes, pt_bytes, write_parts
 from probe_format.tensors.stats import stats_json, stats_of
 from probe_format.write import recover
 from probe_format.write.coverage import Summary
@@ -62,14 +63,14 @@ def happened(folder):
     grad = json(t([[1, 1], [1, 1]], f"{BACK}.input.0.pt"))
     log = t([-1.0, np.inf, np.nan], f"{LOG}.input.0.pt")
     yield events.frames(0, FRAMES)
-    given = {"arguments": json([x]), "keywords": b"{}"}
-    yield events.enter(FC, None, stack=0, **given, parameters=json({"weight": weight}))
-    yield events.enter(LINEAR, FC, stack=0, arguments=json([x, weight, None]), keywords=b"{}")
+    given = json([x]), b"{}", json({"weight": weight})
+    yield events.enter(FC, None, "awp", given, stack=0)
+    yield events.enter(LINEAR, FC, "aw", (json([x, weight, None]), b"{}"), stack=0)
     yield events.exit(LINEAR, output=y)
     yield events.exit(FC, output=y)
     arguments = json([log, {"type": "int", "value": 2**70}, {"type": "slice", "value": [1, None, 2]}])
     keywords = json({"base": {"type": "float", "value": "NaN"}})
-    yield events.enter(LOG, None, stack=0, arguments=arguments, keywords=keywords)
+    yield events.enter(LOG, None, "aw", (arguments, keywords), stack=0)
     yield events.exit(LOG, raised="ValueError: no logarithm today")
     yield events.redo(FC, json([x]), b"{}")
     yield events.redone(FC, output=y)
@@ -85,8 +86,8 @@ def happened(folder):
     not_seen = [{"what": "torch.compile region of Net", "why": "compiled code makes no Python calls"}]
     unmatched = [{"filter": "list", "value": "lineer", "nearest": ["linear"]}]
     yield events.tally({"counts": counts, "not_seen": not_seen, "unmatched": unmatched})
-    yield events.enter(HEAD, None, stack=0, arguments=y, keywords=b"{}")
-    yield events.enter(LAST, HEAD, stack=0, arguments=y, keywords=b"{}")
+    yield events.enter(HEAD, None, "aw", (y, b"{}"), stack=0)
+    yield events.enter(LAST, HEAD, "aw", (y, b"{}"), stack=0)
 
 
 def saved(folder):
@@ -126,7 +127,7 @@ def late(folder, *, filled):
     y = plain + hole("c", 3) + b"}"
     if filled:
         yield events.fill([(1, numbers + hole("c", 4))])
-    yield events.enter(FC, None, arguments=b"[%b]" % x, keywords=b"{}")
+    yield events.enter(FC, None, "aw", (b"[%b]" % x, b"{}"))
     yield events.exit(FC, output=b"[%b,%b]" % (x, y))
     if filled:
         yield events.fill([(2, name), (3, b',"md5":"00000000"'), (4, b"")])
@@ -181,6 +182,21 @@ def summary_of(all_of_it):
     return summary.json()
 
 
+def pack(folder):
+    """Put the tensor files of a rank's folder into a pack, equal ones once."""
+    raw, firsts = bytearray(), {}
+    for path in sorted((folder / FILES).iterdir()):
+        content = path.read_bytes()
+        first = firsts.setdefault(content, path.name)
+        again, crc = first != path.name, zlib.crc32(content)
+        content = first.encode() if again else content
+        raw += entry_head(len(raw), path.name, len(content), crc, again=again) + content
+        path.unlink()
+    pack = folder / FILES / "000.pack"
+    pack.write_bytes(raw)
+    return pack
+
+
 def change(path, at, to):
     raw = bytearray(path.read_bytes())
     raw[at : at + len(to)] = to
@@ -205,6 +221,12 @@ if __name__ == "__main__":
     content = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(content)
+    pack(case("packed", end=True))
+    file = pack(case("packed_torn", cut=20))
+    head = entry_head(file.stat().st_size, "x.pt", 1000, 0)
+    file.write_bytes(file.read_bytes() + head + bytes(500))
+    file = pack(case("packed_damaged", end=True))
+    change(file, file.read_bytes().index(np.float32(3).tobytes() + np.float32(4).tobytes()), b"\x01")
     case("torn_lost", lost)
     recover(case("recovered_lost", lost))
     for filled in (True, False):

@@ -17,10 +17,16 @@ CALLS = {
     "frames": (events.frames(3, ("a", "b")), {"k": "frames", "i": 3, "f": ["a", "b"]}, []),
     "enter": (
         events.enter(
-            "a", "m", stack=1, arguments=b"[2]", keywords=b"{}", parameters=b"{}", extra={"y": 4}, kept=2
+            "a",
+            "m",
+            "awpb",
+            [b"[2]", b"{}", b"{}", b"{}"],
+            stack=1,
+            extra={"y": 4},
+            kept=2,
         ),
-        {"k": "enter", "n": "a", "u": "m", "s": 1, "r": 2, "x": {"y": 4}, "v": "awp"},
-        [b"[2]", b"{}", b"{}"],
+        {"k": "enter", "n": "a", "u": "m", "s": 1, "r": 2, "x": {"y": 4}, "v": "awpb"},
+        [b"[2]", b"{}", b"{}", b"{}"],
     ),
     "exit": (events.exit("a", raised="E: no"), {"k": "exit", "n": "a", "e": "E: no"}, []),
     "redo": (events.redo("a", b"[]", b"{}"), {"k": "redo", "n": "a"}, [b"[]", b"{}"]),

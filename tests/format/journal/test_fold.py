@@ -252,6 +252,7 @@ def copied(events):
     return copy.deepcopy(events)
 
 
+@settings(max_examples=100)  # in thirty, what is rare does not come
 @given(streams())
 def test_any_prefix_is_strict_json_and_loses_no_record(stream):
     header, events = stream
@@ -269,6 +270,7 @@ def test_any_prefix_is_strict_json_and_loses_no_record(stream):
     assert names == list(whole.data)
 
 
+@settings(max_examples=100)
 @given(streams(), st.data())
 def test_unknown_events_and_keys_change_nothing(stream, data):
     header, events = stream
@@ -279,6 +281,7 @@ def test_unknown_events_and_keys_change_nothing(stream, data):
     assert assemble(copied(more)) == assemble(copied(events))
 
 
+@settings(max_examples=100)
 @given(streams(deferred=True), st.data())
 def test_it_does_not_matter_when_late_numbers_come(stream, data):
     header, events = stream
@@ -291,6 +294,7 @@ def test_it_does_not_matter_when_late_numbers_come(stream, data):
     assert assemble(copied([head, *moved])) == assemble(copied([head, *rest, *late]))
 
 
+@settings(max_examples=100)
 @given(streams())
 def test_documents_may_be_asked_for_at_any_time(stream):
     header, events = stream

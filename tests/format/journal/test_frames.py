@@ -18,17 +18,14 @@ from hypothesis import strategies as st
 from probe_format import jsonio
 from probe_format.errors import FormatError
 from probe_format.journal import MAGIC, JournalWriter, frames, read_journal
-from probe_format.journal.version1 import MAGIC_1
 
-#: Texts and nested objects that look like frames themselves.
-TEXT = st.text(st.sampled_from('ab{"k":}\x00é\udc80'), max_size=12)
-VALUE = st.recursive(
-    st.none() | st.integers(-(2**70), 2**70) | TEXT,
-    lambda v: st.lists(v, max_size=2) | st.dictionaries(st.sampled_from(["k", "n"]), v, max_size=2),
-    max_leaves=4,
-)
-EVENT = st.builds(lambda k, n: {"k": k, "n": n}, TEXT, VALUE)
-EVENTS = st.lists(EVENT, max_size=5)
+#: Texts and nested objects, some of which look like frames themselves.
+EVENTS = [
+    {"k": "", "n": None},
+    {"k": '{"k":"a"}', "n": [2**70, -(2**63), '{"k"']},
+    {"k": "\x00é\udc80", "n": {"k": {"n": []}, "n": "}"}},
+    {"k": "a", "n": "ab" * 6},
+]
 
 
 def frame(event):
@@ -72,46 +69,42 @@ def read(data):
     return read_journal(InMemory(data))
 
 
-@given(EVENTS)
-def test_what_is_appended_is_read(tmp_path_factory, events):
-    path = tmp_path_factory.mktemp("j") / "records.journal"
+def test_what_is_appended_is_read(tmp_path):
+    path = tmp_path / "records.journal"
     writer = writer_of(path)
-    for event in events:
+    for event in EVENTS:
         writer.append(event)
-    assert path.read_bytes() == log(events)  # the spec's bytes, packed by hand above
+    assert path.read_bytes() == log(EVENTS)  # the spec's bytes, packed by hand above
     assert writer.size == path.stat().st_size
     writer.close()
     writer.close()
     found = read_journal(path)
-    assert heads(found) == events
-    assert (found.state, found.valid_bytes, found.file_bytes) == ("whole", len(log(events)), len(log(events)))
+    assert heads(found) == EVENTS
+    assert (found.state, found.valid_bytes, found.file_bytes) == ("whole", len(log(EVENTS)), len(log(EVENTS)))
 
 
-@given(EVENTS)
-def test_cut_at_every_byte_is_torn_with_exactly_the_whole_frames_before(events):
-    data, borders = log(events), ends(events)
+def test_cut_at_every_byte_is_torn_with_exactly_the_whole_frames_before():
+    data, borders = log(EVENTS), ends(EVENTS)
     for cut in range(len(data) + 1):
         found = read(data[:cut])
         whole = sum(border <= cut for border in borders[1:])
-        assert heads(found) == events[:whole], cut
+        assert heads(found) == EVENTS[:whole], cut
         assert found.state == ("whole" if cut in borders else "torn"), cut
         assert found.file_bytes == cut
         assert found.valid_bytes == (borders[whole] if cut >= borders[0] else 0)
         assert bool(found.detail) == (found.state == "torn")
 
 
-@given(st.lists(EVENT, min_size=1, max_size=4), st.integers(1, 255))
-def test_a_flipped_byte_costs_at_most_its_own_frame(events, mask):
-    data, borders = log(events), ends(events)
+@pytest.mark.parametrize("mask", [1, 0x20, 0x80, 0xFF])
+def test_a_flipped_byte_costs_at_most_its_own_frame(mask):
+    data, borders = log(EVENTS), ends(EVENTS)
     for at in range(len(data)):
         changed = bytearray(data)
         changed[at] ^= mask
-        if changed.startswith(MAGIC_1):
-            continue  # of the version before, and whole where no event has a value
         found = read(bytes(changed))
         assert found.state == "damaged", at
         hit = sum(border <= at for border in borders)  # 0: the header, n: frame n-1
-        left = events if hit == 0 else events[: hit - 1] + events[hit:]
+        left = EVENTS if hit == 0 else EVENTS[: hit - 1] + EVENTS[hit:]
         assert heads(found) == left, at
         assert found.detail
 

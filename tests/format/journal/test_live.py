@@ -50,7 +50,7 @@ def test_many_records_are_packed_and_written_in_their_order(tmp_path):
     for i in range(500):
         name, back = f"Torch.a.{i}.forward", f"Torch.a.{i}.backward"
         made += [
-            events.enter(name, None, stack=i % 3, arguments=b"[%b]" % TENSOR, keywords=b"{}"),
+            events.enter(name, None, "aw", (b"[%b]" % TENSOR, b"{}"), stack=i % 3),
             events.exit(name, output=b"[%d]" % i),
             events.back(back, 0, None, form=(1, 2), slots=[("i", 0)], values=[TENSOR], waiting=[("o", 1)]),
         ]
@@ -76,7 +76,7 @@ SLOTS = [("x", ()), ("l", (0,)), ("l", (1,)), ("d", ("a",)), ("d", ("b", 1, "7")
 )
 def test_what_comes_late_joins_a_record_that_is_packed(tmp_path_factory, order, places, most):
     forms = {"x": None, "l": [None, None], "d": {"a": None, "b": [None, {"7": None}]}}
-    made = [HEAD, events.enter(A, None, arguments=b"[]", keywords=b"{}"), events.exit(A, output=b"[0]")]
+    made = [HEAD, events.enter(A, None, "aw", (b"[]", b"{}")), events.exit(A, output=b"[0]")]
     for name, form in forms.items():
         waiting = [path for owner, path in SLOTS if owner == name]
         made.append(events.save(f"{name}.0.debug", TENSOR, (f"{name}_grad.0.debug", form), waiting))
@@ -108,7 +108,7 @@ def test_a_first_gradient_that_was_lost_with_a_part_of_the_journal_is_not_the_se
 def test_a_journal_that_was_changed_meanwhile_is_an_error_and_no_wrong_number(tmp_path):
     fold = Fold(kept=0)
     writer = JournalWriter(tmp_path / "j", fold.take)
-    writer.append(events.enter(A, None, arguments=b"[%b]" % TENSOR, keywords=b"{}"))
+    writer.append(events.enter(A, None, "aw", (b"[%b]" % TENSOR, b"{}")))
     with open(tmp_path / "j", "r+b") as file:
         file.seek(-5, os.SEEK_END)
         file.write(b"9")
@@ -158,7 +158,7 @@ def test_holes_are_filled_wherever_their_filler_stands(tmp_path, kept):
     value = b'[{"type":"t","dtype":"d","shape":[2]\x1an1\x1a,"requires_grad":true\x1af2\x1a}]'
     writer.append(HEAD)
     writer.append(events.fill([(1, b',"Max":1\x1af3\x1a')]))
-    writer.append(events.enter(A, None, arguments=value, keywords=b"{}"))
+    writer.append(events.enter(A, None, "aw", (value, b"{}")))
     writer.append(events.fill([(3, b',"md5":"x"')]))
     (row,) = documents_of_file(fold, writer).values()
     (tensor,) = row["input_args"]

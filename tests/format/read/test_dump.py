@@ -10,8 +10,6 @@ import attrs
 import numpy as np
 import probe_format
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from probe_format import DamagedError, FormatError
 from probe_format.cli.show import tree
 from probe_format.errors import UsageError
@@ -311,32 +309,3 @@ def test_reading_needs_no_framework_and_no_writer():
 
 
 SOURCE = str(Path(probe_format.__file__).parents[1])
-
-
-@settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(data=st.data())
-def test_changed_files_give_records_or_a_format_error(tmp_path_factory, data):
-    case = data.draw(st.sampled_from(["complete", "open", "torn", "recovered"]))
-    folder = tmp_path_factory.mktemp("dump") / "step0" / "rank"
-    shutil.copytree(CORPUS / "probe" / case / "step0" / "rank", folder)
-    target = data.draw(st.sampled_from(sorted(p for p in folder.iterdir() if p.is_file())))
-    raw = bytearray(target.read_bytes())
-    for _ in range(data.draw(st.integers(1, 5))):
-        at = data.draw(st.integers(0, len(raw)))
-        raw[at : at + data.draw(st.integers(0, 30))] = data.draw(st.binary(max_size=10))
-    target.write_bytes(bytes(raw))
-    try:
-        for rank in probe_format.open(folder).ranks:
-            for record in rank.records:
-                _ = record.stack, record.parent
-                for tensor in record.tensors:
-                    _ = tensor.name, tensor.norm, tensor.non_finite, tensor.shape, tensor.file
-            _ = rank.report
-    except FormatError as error:
-        assert str(error)
-    finally:
-        shutil.rmtree(folder.parents[1])

@@ -99,7 +99,7 @@ def test_a_missing_or_broken_report(folder):
             "stack.json has 'Torch.lag.0.forward'",
         ),
         ("dump.json", b"{", b"[", "not JSON"),
-        ("stack.json", b"[[", b"[3,[", "neither \\[\\[names\\], \\[frames\\]\\] nor"),
+        ("stack.json", b"[[", b"[3,[", "stack.json.0: .* is not \\[\\[names\\]"),
         ("construct.json", b"null", b"7", "7 is not a parent"),
         ("construct.json", b'": "Module.fc', b'": "Module.ff', "is not a node"),
         ("construct.json", b'"Torch.log.0.forward"', b'"Torch.lug.0.forward"', "does not have the record"),

@@ -3,15 +3,14 @@
 import json
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from probe_format import jsonio
 from probe_format.errors import DamagedError, FormatError
-from probe_format.schema import non_finite
+from probe_format.schema import is_tensor, non_finite, path_text, tensors
 from probe_format.schema.calls import Construct, Stack, parse_construct, parse_stack
 from probe_format.schema.dump import parse_dump
 from probe_format.schema.report import parse_report
-from probe_format.schema.tensor_objects import is_tensor, path_text, tensors
 
 TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0}
 OURS = (
@@ -190,7 +189,6 @@ SEEDS = {
 
 
 @pytest.mark.parametrize("parse", SEEDS, ids=lambda parse: parse.__name__)
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_changed_bytes_give_a_document_or_a_format_error(parse, data):
     raw = bytearray(SEEDS[parse])
@@ -221,7 +219,6 @@ records = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.dictionaries(names, st.dictionaries(names, records, max_size=3), max_size=4))
 @example({'a": {\n': {"b": "\n}}"}})
 def test_records_by_line_are_the_records_that_were_written(data):

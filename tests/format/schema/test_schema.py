@@ -1,16 +1,18 @@
-"""The JSON Schemas, and that the validation written by hand says the same."""
+"""The forms of the documents: their JSON Schemas, the check by them, and the tables of the specification."""
 
 import copy
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from probe_format.schema.__main__ import files as made
 from probe_format.schema.calls import check_construct, check_stack
-from probe_format.schema.dump import check_debug, check_dump
+from probe_format.schema.dump import Backward, Forward, Marks, check_debug, check_dump
 from probe_format.schema.report import check_report
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -21,8 +23,8 @@ SCHEMAS = {
 VALIDATORS = {name: Draft202012Validator(schema) for name, schema in SCHEMAS.items()}
 
 
-def by_hand(name, document):
-    """Whether the hand-written validation finds nothing."""
+def by_form(name, document):
+    """Whether the check of the forms finds nothing."""
     if name in ("dump", "debug"):
         if not isinstance(document, dict) or not isinstance(document.get("data"), dict):
             return False  # parse_dump refuses it
@@ -35,7 +37,7 @@ def by_hand(name, document):
 
 def agree(name, document):
     by_schema = VALIDATORS[name].is_valid(document)
-    assert by_hand(name, document) == by_schema, [e.message for e in VALIDATORS[name].iter_errors(document)]
+    assert by_form(name, document) == by_schema, [e.message for e in VALIDATORS[name].iter_errors(document)]
     return by_schema
 
 
@@ -44,10 +46,33 @@ def test_schemas_are_schemas(name):
     Draft202012Validator.check_schema(SCHEMAS[name])
 
 
-def test_dump_and_debug_share_their_values():
-    shared = set(SCHEMAS["dump"]["$defs"]) & set(SCHEMAS["debug"]["$defs"])
-    assert {"value", "tensor", "foreign"} <= shared
-    assert all(SCHEMAS["dump"]["$defs"][key] == SCHEMAS["debug"]["$defs"][key] for key in shared)
+def test_the_files_are_those_of_the_forms():
+    """Write them with `python -m probe_format.schema`."""
+    folder = files("probe_format") / "schema"
+    assert made() == {f"{name}.schema.json": (folder / f"{name}.schema.json").read_text() for name in NAMES}
+
+
+TABLES = [
+    ("dump", "| `task` |", SCHEMAS["dump"]["then"]),
+    ("report", "| `format_version` |", SCHEMAS["report"]),
+    ("statistics", "| `type` |", SCHEMAS["dump"]["$defs"]["tensor"]),
+]
+
+
+@pytest.mark.parametrize(("page", "first", "schema"), TABLES, ids=[page for page, _, _ in TABLES])
+def test_a_table_of_the_specification_has_the_keys_of_the_form(page, first, schema):
+    text = (files("probe_format") / "spec" / f"{page}.md").read_text()
+    rows = (first + text.split(first, 1)[1]).split("\n\n")[0].splitlines()
+    told = [key for row in rows for key in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(told) == sorted(schema["properties"])
+
+
+@pytest.mark.parametrize(("title", "parts"), [("Forward", (Forward, Marks)), ("Backward", (Backward, Marks))])
+def test_the_tables_of_records_have_the_keys_of_their_forms(title, parts):
+    text = (files("probe_format") / "spec" / "dump.md").read_text().split(f"**{title}** (", 1)[1]
+    told = {key for row in re.findall(r"\n\| `(\w+)` \|", text.split("\n\n", 2)[1]) for key in [row]}
+    known = {key for part in parts for key in part.__annotations__}
+    assert told <= known and set(parts[0].__annotations__) <= told
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("**/step*/**/*.json")), ids=str)
@@ -263,9 +288,8 @@ def places(document):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_hand_and_schema_agree_on_changed_documents(name, data):
+def test_form_and_schema_agree_on_changed_documents(name, data):
     document = copy.deepcopy(VALID[name])
     for _ in range(data.draw(st.integers(1, 3))):
         found = list(places(document))

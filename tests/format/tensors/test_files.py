@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from probe_format.errors import DamagedError, ProbeError
@@ -36,52 +36,15 @@ NUMBERS = st.sampled_from(["f2", "f4", "f8", "i1", "u8", "?", "c8", "c16", ">f4"
 
 
 @given(st.data())
-@settings(max_examples=60)
 def test_npy_comes_back(tmp_path_factory, data):
     a = data.draw(hnp.arrays(data.draw(NUMBERS), hnp.array_shapes(min_dims=0, min_side=0, max_side=3)))
     a = data.draw(st.sampled_from([a, a.T, a[..., ::2] if a.ndim else a]))
     path = tmp_path_factory.mktemp("npy") / "x.npy"
     assert write_parts(path, npy_bytes(a)) == zlib.crc32(path.read_bytes())
-    for back in (load_npy(path), np.load(path)):
+    np.save(path.with_name("y.npy"), a)
+    for back in (load_npy(path), np.load(path), load_npy(path.with_name("y.npy"))):
         assert (back.dtype, back.shape) == (a.dtype, a.shape)
         assert back.tobytes() == a.tobytes()
-
-
-def test_a_0_d_array_stays_one(tmp_path):
-    write_parts(tmp_path / "x.npy", npy_bytes(np.array(2.5)))
-    assert load_npy(tmp_path / "x.npy").shape == ()
-
-
-@given(st.data())
-def test_a_damaged_npy_file_is_damaged_or_an_array_of_the_same_size(tmp_path_factory, data):
-    whole = contents(npy_bytes(np.arange(12, dtype="int32").reshape(3, 4)))
-    path = tmp_path_factory.mktemp("npy") / "x.npy"
-    kind = data.draw(st.sampled_from(["cut", "flip", "more"]))
-    if kind == "cut":
-        changed = whole[: data.draw(st.integers(0, len(whole) - 1))]
-    elif kind == "more":
-        changed = whole + data.draw(st.binary(min_size=1, max_size=5))
-    else:
-        at = data.draw(st.integers(0, len(whole) - 1))
-        changed = whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :]
-    path.write_bytes(changed)
-    try:
-        a = load_npy(path)
-    except DamagedError as error:
-        assert str(path) in str(error)
-    else:
-        assert kind == "flip"
-        assert a.nbytes == 48
-
-
-@pytest.mark.parametrize(
-    "junk", [b"", b"PK\x03\x04" + bytes(40), b"\x80\x04.", b"\x93NUMPY\x01\x00\xff\xff{", b"x" * 500]
-)
-def test_what_is_no_tensor_file_is_damaged(tmp_path, junk):
-    path = tmp_path / "x"
-    path.write_bytes(junk)
-    with pytest.raises(DamagedError):
-        load_npy(path)
 
 
 def test_an_existing_file_is_replaced_and_its_other_names_keep_the_old_content(tmp_path):

@@ -49,6 +49,18 @@ def test_agrees_with_torch(name):
     np.testing.assert_array_equal(widen(codes, name), raw.float().numpy())
 
 
+@pytest.mark.parametrize(
+    "name", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
+)
+def test_agrees_with_ml_dtypes(name):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    bits = np.arange(256, dtype=np.uint8)
+    if not hasattr(ml_dtypes, name):
+        pytest.skip(f"this ml_dtypes has no {name}")
+    right = bits.view(getattr(ml_dtypes, name)).astype(np.float32)
+    np.testing.assert_array_equal(widen(bits, name.replace("_", "")), right)
+
+
 @pytest.mark.parametrize("name", WIDTHS)
 def test_other_values_are_refused(name):
     with pytest.raises(ValueError):

@@ -1,18 +1,16 @@
 """Statistics against exact arithmetic: fractions for sums, decimals for roots."""
 
 import decimal
-import importlib.util
 import math
-import sys
-from contextlib import contextmanager
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from attrs import evolve
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from probe_format.tensors import stats, stats_fast, widen
+from probe_format.tensors import native, sketch_of, stats
 from probe_format.tensors.stats import NO_STATS, Stats, stats_json, stats_of
 
 TINY = 1e-322  # a few steps of the smallest float64
@@ -100,7 +98,7 @@ def test_floats_are_exact_to_the_last_digits(dtype, data):
 @example(np.array([3e-324, 5e-324]))
 def test_extremes_of_float64_neither_overflow_nor_vanish(a):
     check(stats_of(a), a)
-    check(stats_fast.quick_stats(a), a)
+    check(native.stats_in(a), a)
 
 
 @pytest.mark.parametrize("dtype", INTS)
@@ -206,202 +204,122 @@ def test_no_warning_whatever_the_numbers_and_whatever_the_user_asked_of_numpy(dt
         for a in arrays:
             stats_of(a, zero_count=True)
             if dtype in ("float32", "float64"):
-                stats_fast.quick_stats(a)
-                stats_fast.numbers_at(a.ctypes.data, a.size, dtype)
+                native.stats_in(a)
+                numbers_in(a)
     assert not list(recwarn)
 
 
-def kernels():
-    """The families of numkong's kernels that this processor has, best first, without and with fewer and fewer.
-
-    Each set of them gives other code, so each is a processor that somebody has.
-    """
-    if stats_fast.numkong is None:
-        return [[]]
-    able = [name for name, here in stats_fast.numkong.get_capabilities().items() if here and name != "serial"]
-    return [able[:n] for n in range(len(able), -1, -1)]
-
-
-@contextmanager
-def processor_with(names):
-    """Only these families of kernels, as on a processor that has no other."""
-    able = kernels()[0]
-    for name in able:
-        (stats_fast.numkong.enable_capability if name in names else stats_fast.numkong.disable_capability)(
-            name
-        )
-    try:
-        yield
-    finally:
-        for name in able:
-            stats_fast.numkong.enable_capability(name)
+@pytest.fixture(params=["probe-fast", "reference"])
+def way(request, monkeypatch):
+    """Each of the two ways to the numbers."""
+    if request.param == "reference":
+        monkeypatch.setattr(native, "WAY", "")
+        monkeypatch.setattr(native, "numbers_at", native.by_reference)
+    elif not native.WAY:
+        pytest.skip("probe-fast has no library here")
 
 
-def without_numkong():
-    """The module as it is where numkong is not installed."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "numkong", None)
-        found = importlib.util.find_spec(stats_fast.__name__)
-        module = importlib.util.module_from_spec(found)
-        found.loader.exec_module(module)
-    assert module.numkong is None
-    return module
+def numbers_in(a):
+    return native.numbers_at(a.ctypes.data, a.size, a.dtype.name)
 
 
-BY_NUMPY = without_numkong().quick
+def agree(a, narrow=None, precision=1e-13):
+    """Either way tells the same of an array: extremes and counts exactly, Mean and Norm within the bounds."""
+    s = native.stats_in(a, narrow=narrow, zero_count=True)
+    right = stats_of(a, narrow=narrow, zero_count=True)
+    with np.errstate(all="ignore"):
+        size = float(np.mean(np.abs(stats.widened(a, narrow))))
+    if right.all_finite and math.isfinite(size):
+        assert evolve(s, mean=0.0, norm=0.0) == evolve(right, mean=0.0, norm=0.0)
+        assert close(s.mean, right.mean, size, precision) and close(s.norm, right.norm, right.norm, precision)
+    else:
+        assert repr(s) == repr(right)  # repr: NaN is not equal to itself
 
 
-@pytest.fixture(params=["numpy", *kernels()], ids=lambda p: p if p == "numpy" else "+".join(["numkong", *p]))
-def part(request, monkeypatch):
-    """Every way to the moments of a piece, on every processor that this one can be switched to."""
-    if request.param == "numpy":
-        monkeypatch.setattr(stats_fast, "quick", BY_NUMPY)
-        yield "numpy"
-        return
-    if stats_fast.numkong is None:
-        pytest.skip("numkong is not installed")
-    assert stats_fast.quick.__code__ != BY_NUMPY.__code__, "numkong is here, but not proven"
-    with processor_with(request.param):
-        yield "numkong"
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_elements_that_are_all_the_last_of_their_kind(part, dtype):
-    """numkong.minmax has no answer for the largest finite float32 where there is no AVX-512."""
-    info = np.finfo(dtype)
-    for edge in (info.max, info.tiny, info.smallest_subnormal, 0.0, 1.0):
-        for size in (1, 3, 8, 17, 64, 1000):
-            for sign in (1, -1):
-                both_agree(np.full(size, sign * edge, dtype))
-
-
-def test_every_way_is_proven_where_it_is_used(part):
-    assert stats_fast.proven(stats_fast.quick)
-
-
-@pytest.mark.parametrize("fault", ["no extremes", "float32 sums", "blind to nan", "wrong top"])
-def test_a_way_that_is_wrong_is_not_proven(fault):
-    def part(a):
-        top, bottom, total, squares = BY_NUMPY(a)
-        if fault == "blind to nan":
-            good = a[np.isfinite(a)]
-            return BY_NUMPY(good) if good.size else (0.0, 0.0, 0.0, 0.0)
-        if fault == "wrong top":
-            return (0.0 if bottom == np.finfo(a.dtype).tiny else top), bottom, total, squares
-        if fault == "float32 sums":
-            return top, bottom, total * 1.01, squares
-        return bottom, top, total, squares
-
-    assert not stats_fast.proven(part)
-
-
-def both_agree(a):
-    """The fused numbers are those of exact arithmetic, and where anything is odd those of the reference."""
-    s = stats_fast.quick_stats(a)
-    check(s, a, 1e-5 if a.dtype == np.float32 else 1e-12)
-    if not s.all_finite:
-        assert repr(s) == repr(stats_of(a))  # repr: NaN is not equal to itself
-    assert stats_fast.quick_stats(a, zero_count=True).zeros == a.size - np.count_nonzero(a)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("chunk", [4, 1 << 17])
-def test_fused_agrees_with_exact_arithmetic(part, dtype, chunk, monkeypatch):
-    monkeypatch.setattr(stats_fast, "CHUNK", chunk)
-
-    @settings(max_examples=60)
-    @given(hnp.arrays(dtype, st.integers(1, 14), elements=hnp.from_dtype(np.dtype(dtype))))
-    @example(np.full(9, 1e-22, dtype))
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTS, "bool"])
+def test_arrays_of_every_kind(way, dtype):
+    @given(hnp.arrays(dtype, SHAPES, elements=hnp.from_dtype(np.dtype(dtype))))
     @example(np.zeros(9, dtype))
-    @example(np.array([math.inf, 0, 0, 0, 0, 0, 0, 0, -math.inf], dtype))
-    @example(np.full(9, np.finfo(dtype).max, dtype))
-    @example(np.array([-0.0] * 9, dtype))
-    @example(np.array([math.inf] + [-np.finfo(dtype).max / 4] * 7, dtype))  # whose finite part overflows
+    @example(np.ones((3, 5), dtype).T)
+    @example(np.broadcast_to(np.ones(3, dtype), (4, 3)))
+    @example(np.arange(12).astype(dtype)[::-2])
+    @example(np.ones(3, dtype).astype(np.dtype(dtype).newbyteorder()))
     def run(a):
-        both_agree(a)
+        agree(a)
+        s = native.stats_in(a)
+        assert type(s.max) is type(stats_of(a).max)
+        if dtype in ("float32", "float64"):
+            check(s, a)
 
     run()
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float8e4m3fn", "float8e5m2", "hifloat8", "float8e8m0fnu"])
+def test_bits_of_formats_that_numpy_lacks(way, name):
+    every = np.arange(1 << 16, dtype=np.uint16) if name == "bfloat16" else np.arange(256, dtype=np.uint8)
+    rng = np.random.default_rng(0)
+    few = [rng.choice(every, n) for n in (1, 2, 17, 300)]
+    for bits in (every, every[: len(every) // 4], every[::3], *few):
+        agree(bits, name)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("size", [255, 256, 257, 8191, 8193, 131_072, 131_073, 300_001])
-def test_fused_at_the_sizes_where_its_path_changes(part, dtype, size):
+@pytest.mark.parametrize("size", [255, 1025, 32_768, 32_769, 65_537, 300_001, 1_100_000])
+def test_sizes_where_the_path_changes(way, dtype, size):
     a = (np.random.default_rng(size).standard_normal(size) + 3).astype(dtype)
-    s, right = stats_fast.quick_stats(a), stats_of(a)
-    assert (s.max, s.min) == (right.max, right.min)
-    precision = 1e-5 if dtype == "float32" else 1e-13
-    assert s.mean == pytest.approx(math.fsum(a) / size, rel=precision)
-    assert s.norm == pytest.approx(right.norm, rel=precision)
+    agree(a)
+    s, found = native.stats_in(a, threads=lambda: 2), numbers_in(a)
+    assert found in (None, (s.max, s.min, s.mean, s.norm))
     for bad in (math.nan, math.inf, -math.inf):
-        for where in (0, size // 2, size - 1):
+        for where in (0, size - 1):
             b = a.copy()
             b[where] = bad
-            assert repr(stats_fast.quick_stats(b)) == repr(stats_of(b))
+            agree(b)
+            assert numbers_in(b) is None
 
 
-def test_infinities_of_both_signs_far_apart(part):
-    a = np.ones(3 * stats_fast.CHUNK, np.float32)
+def test_infinities_of_both_signs_far_apart(way):
+    a = np.ones(400_000, np.float32)
     a[0], a[-1] = math.inf, -math.inf
-    s = stats_fast.quick_stats(a)
+    s = native.stats_in(a)
     assert (s.posinf, s.neginf, s.finite_max) == (1, 1, 1.0)
     assert math.isnan(s.mean)
 
 
-def test_a_long_array_of_tiny_constants_keeps_its_norm(part):
-    n = 2 * stats_fast.CHUNK
-    a = np.full(n, 1e-22, np.float32)
-    assert stats_fast.quick_stats(a).norm == pytest.approx(float(a[0]) * math.sqrt(n), rel=1e-9)
+@pytest.mark.parametrize("dtype", [*FLOATS, "bfloat16"])
+def test_numbers_at_an_address_are_those_of_the_array(way, dtype):
+    bits = np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_numbers_at_an_address_are_those_of_the_array(part, dtype):
-    @settings(max_examples=60)
-    @given(hnp.arrays(dtype, st.integers(1, 40), elements=hnp.from_dtype(np.dtype(dtype))))
-    @example(np.ones(8192, dtype))
-    @example(np.linspace(-1, 1, 8193, dtype=dtype))
-    @example(np.full(9, 1e-22, dtype))
-    @example(np.zeros(9, dtype))
-    @example(np.full(9, np.finfo(dtype).max, dtype))
-    def run(a):
-        s = stats_fast.quick_stats(a)
+    @given(st.binary(min_size=8, max_size=320).filter(lambda b: len(b) % 8 == 0))
+    @example(bytes(64))
+    @example(np.linspace(-1, 1, 8193).tobytes())
+    def run(data):
+        a = np.frombuffer(data, bits)
+        s = native.stats_in(a, narrow="bfloat16" if dtype == "bfloat16" else None)
         four = s.max, s.min, s.mean, s.norm
-        right = four if all(map(math.isfinite, four)) else None
-        assert repr(stats_fast.numbers_at(a.ctypes.data, a.size, dtype)) == repr(
-            right
-        )  # repr: -0.0 is not 0.0
+        found = native.numbers_at(a.ctypes.data, a.size, dtype)
+        if found is None:  # a float64 whose squares are lost is for the reference to look at
+            assert not all(map(math.isfinite, four)) or dtype == "float64"
+        else:
+            assert repr(found) == repr(four)  # repr: -0.0 is not 0.0
 
     run()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_narrow_numbers_at_an_address_are_those_of_the_array(part, dtype):
-    stats_fast.widens.cache_clear()
-    assert stats_fast.widens(dtype) is (part == "numkong")
-    every = np.arange(1 << 16, dtype=np.uint16)
-    few = np.random.default_rng(0).integers(0, 1 << 16, (300, 5), dtype=np.uint16)
-    for bits in (every[:1], every[:9], every[0x3C00:0x3C80], every[:0x2000], every[0x7000:0x7D00], *few):
-        with np.errstate(all="ignore"):
-            wide = widen(bits, dtype) if dtype == "bfloat16" else bits.view(dtype).astype(np.float32)
-        s = stats_fast.quick_stats(wide)
-        four = s.max, s.min, s.mean, s.norm
-        right = four if part == "numkong" and all(map(math.isfinite, four)) else None
-        assert repr(stats_fast.numbers_at(bits.ctypes.data, bits.size, dtype)) == repr(right)
-    stats_fast.widens.cache_clear()
-
-
-@given(hnp.arrays("float32", st.integers(1, 40), elements=st.floats(-(2.0**-52), 2.0**-52, width=32)))
-@example(np.array([-0.0, 0.0], np.float32))
-@example(np.array([0.0, -0.0, 1e-45], np.float32))
-def test_numbers_too_small_for_their_squares_are_those_of_the_reference(a):
-    if a.dot(a) < 1e-30:
-        assert repr(stats_fast.quick_stats(a)) == repr(stats_of(a))
-
-
-def test_combine_declines_what_needs_the_reference():
-    assert stats_fast.combine([(1.0, 1.0, 2.0, 2.0), (1.0, 0.0, 1.0, math.inf)], 4) is None
-    assert stats_fast.combine([(1e-20, 1e-20, 1e-20, 1e-40)], 1) is None
-    assert stats_fast.combine([(0.0, 0.0, 0.0, 0.0)] * 2, 4) == Stats(0.0, 0.0, 0.0, 0.0)
-    assert stats_fast.combine([(2.0, 0.0, 2.0, 4.0), (1.0, -1.0, 0.0, 12.0)], 4) == Stats(2.0, -1.0, 0.5, 4.0)
+@pytest.mark.parametrize("narrow", [None, "bfloat16", "float8e5m2"])
+def test_the_sketch_comes_with_the_numbers(way, narrow):
+    rng = np.random.default_rng(3)
+    a = rng.standard_normal((70, 33)).astype(np.float32)
+    a = a if narrow is None else rng.integers(0, 100, a.shape).astype("u2" if narrow == "bfloat16" else "u1")
+    for array in (a, a.T, a[::2], np.broadcast_to(a[0], (5, 33))):
+        s = native.stats_in(array, narrow=narrow, sketch=True)
+        assert s.sketch == pytest.approx(sketch_of(array.ravel(), narrow), rel=1e-7)
+        assert stats_json(s)["sketch"] == s.sketch
+        assert evolve(s, sketch=None, mean=0.0, norm=0.0) == evolve(
+            stats_of(array, narrow=narrow), mean=0.0, norm=0.0
+        )
+    assert native.stats_in(np.arange(3), sketch=True).sketch is None
+    assert native.stats_in(np.array([1.0, math.nan]), sketch=True).sketch is None
 
 
 def test_json_of_statistics():

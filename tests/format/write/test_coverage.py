@@ -74,7 +74,7 @@ def test_the_last_counts_are_those_of_the_files(tmp_path: Path) -> None:
         def work() -> None:
             for _ in range(50):
                 name = f"Torch.relu.{next(numbers)}.forward"  # noqa: B023
-                event = events.enter(name, None, arguments=b"[]", keywords=b"{}")
+                event = events.enter(name, None, "aw", (b"[]", b"{}"))
                 writer.append(event, coverage.written["calls"])  # noqa: B023
 
         threads = [threading.Thread(target=work) for _ in range(THREADS)]

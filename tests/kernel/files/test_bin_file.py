@@ -6,22 +6,17 @@ The samples in data/bin and what they should become come from the project's refe
 from __future__ import annotations
 
 import json
-import random
 import struct
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 from binfiles import block, made, number, shape, written
-from hypothesis import given
-from hypothesis import strategies as st
-from probe_format.errors import DamagedError, FormatError
+from probe_format.errors import FormatError
 from probe_kernel import cli
 from probe_kernel.convert.convert_file import Conversion, convert_file
 from probe_kernel.convert.destination import short_name
 from probe_kernel.files.bin_file import open_bin
-from probe_kernel.files.dump_data import parse_dump_data
 from probe_kernel.files.tensor_layouts import convert
 from probe_kernel.read.file_name import parse_file_name
 from probe_kernel.read.loaders import contents
@@ -31,9 +26,6 @@ EXPECTED = DATA / "expected"
 SAMPLES = sorted(p for p in DATA.iterdir() if p.is_file())
 CONV = "Conv2D.Default_conv1_Conv2D-op1.3.7.1623124369613540"
 MATMUL = "MatMul.Default_MatMul-op2.4.7.1623124369613999"
-DEBUG = "Opdebug.Node_OpDebug.1.2.1623124369614001"
-
-
 # -- the samples -------------------------------------------------------------------------------------------
 
 
@@ -222,56 +214,3 @@ def test_a_file_of_the_first_version(tmp_path: Path) -> None:
     tensor = number(1, 1) + number(2, 2) + shape(3, (2,)) + block(5, raw)
     path = written(tmp_path, block(1, b"1.0") + block(3, tensor))
     np.testing.assert_array_equal(open_bin(path).sections[0].load(), np.float32([1, 2]), strict=True)
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_as_a_header(data: bytes) -> None:
-    try:
-        parse_dump_data(memoryview(data))
-    except DamagedError as e:
-        assert str(e)
-
-
-def test_ten_thousand_mutated_files(tmp_path: Path) -> None:
-    """Only clear errors, bounded memory, no hang: each file is small, so is what reading it may take."""
-    chance = random.Random(20261121)
-    originals = [p.read_bytes() for p in SAMPLES] + [made(2, 3, (2, 2, 3, 3, 16), bytes(1152), (2, 20, 3, 3))]
-    path = tmp_path / "Op.Default_x_Op-op1.1.2.3"
-    outcomes = {"read": 0, "refused": 0}
-    tracemalloc.start()
-    try:
-        for _ in range(10_000):
-            data = bytearray(chance.choice(originals))
-            for _ in range(chance.randint(1, 6)):
-                at = (
-                    chance.randrange(min(len(data), 300))
-                    if chance.random() < 0.8
-                    else chance.randrange(len(data))
-                )
-                what = chance.randrange(5)
-                if what == 0:
-                    data[at] ^= 1 << chance.randrange(8)
-                elif what == 1:
-                    data[at] = chance.choice((0, 0x7F, 0x80, 0xFF))
-                elif what == 2:
-                    del data[at : at + chance.randint(1, 40)]
-                elif what == 3:
-                    data[at:at] = chance.randbytes(chance.randint(1, 12))
-                else:
-                    data[at : at + 9] = b"\xff" * 9
-                data = data or bytearray(b"\0")
-            path.write_bytes(data)
-            try:
-                for section in open_bin(path).sections:
-                    value = section.load()
-                    if section.tensor is not None and section.tensor.format != "ND":
-                        convert(value, section.tensor.format, "NCHW", section.tensor.original_shape)
-                outcomes["read"] += 1
-            except FormatError as e:
-                outcomes["refused"] += 1
-                assert len(str(e)) > 20
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 32 << 20, f"{peak >> 20} MiB"
-    assert min(outcomes.values()) > 100, outcomes

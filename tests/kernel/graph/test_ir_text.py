@@ -6,8 +6,6 @@ import gzip
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from probe_format.errors import FormatError
 from probe_kernel.graph.ir_text import parse_ir, read_ir
 from probe_kernel.graph.model import Graph
@@ -184,16 +182,3 @@ def test_an_operator_cut_short_is_a_problem_and_the_others_stay() -> None:
     graph = parse_ir(iter(text.splitlines(keepends=True)), "g.ir")
     assert len(graph.operators) == 2
     assert graph.problems == ("g.ir:1: an operator cannot be read: a bracket is not closed.",)
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-@given(st.data())
-def test_damage_never_stops_the_parser(data: st.DataObject) -> None:
-    text = lines("2.10")[40:140]
-    for _ in range(data.draw(st.integers(1, 5))):
-        at = data.draw(st.integers(0, len(text) - 1))
-        cut = data.draw(st.integers(0, len(text[at])))
-        text[at] = text[at][:cut] + data.draw(
-            st.sampled_from(["", "\n", "(((", ")))>", '"', "\0", "<", "->"])
-        )
-    parse_ir(iter(text))

@@ -11,7 +11,6 @@ import numpy as np
 import probe_kernel
 import pytest
 from probe_format.errors import DamagedError, FormatError
-from probe_format.tensors import load_npy
 from trees import CONV, TIME, TREES, conv, tensor
 
 LOOP = Path(__file__).parents[1] / "data" / "loop"
@@ -302,11 +301,6 @@ def test_a_damaged_graph_and_metadata_are_reported(tmp_path: Path) -> None:
     assert "has no operators in it" in problems
     assert "config.json" in problems
     assert "one iteration number a line" in problems
-
-
-def test_the_real_bfloat16_file_is_unreadable_for_numpy() -> None:
-    path = next(LOOP.glob("rank_0/Net/0/0/*BFloat16*"))
-    assert load_npy(path).dtype == np.float32
 
 
 def test_a_folder_that_cannot_be_opened_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

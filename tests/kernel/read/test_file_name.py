@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from probe_format.errors import FormatError
 from probe_kernel.read.file_name import FileName, flat, is_file_name, parse_file_name
@@ -104,13 +104,5 @@ def names(draw: st.DrawFn) -> FileName:
 
 
 @given(names())
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_parsing_gives_the_parts_back(name: FileName) -> None:
     assert parse_file_name(str(name)) == name
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.text("abX01.-_x", max_size=60) | st.lists(plain | number.map(str), max_size=9).map(".".join))
-def test_whatever_parses_is_written_the_same(text: str) -> None:
-    if is_file_name(text):
-        assert str(parse_file_name(text)) == text

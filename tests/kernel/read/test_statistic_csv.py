@@ -12,7 +12,7 @@ import numpy as np
 import probe_format
 import probe_kernel
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from probe_format.cli.main import main
@@ -167,7 +167,6 @@ def test_hashes_are_of_the_bytes() -> None:
 
 @given(hnp.arrays(st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.int64, np.bool_]),
                   hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)))  # fmt: skip
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_written_is_what_is_read(tmp_path_factory: pytest.TempPathFactory, array: np.ndarray) -> None:
     values = numbers(array, list(CATEGORIES))
     row = Row(
@@ -308,7 +307,7 @@ def _encodes(name: str) -> bool:
         return False
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
+@settings(derandomize=True, max_examples=200)
 @given(NAMES, NAMES, st.lists(st.floats(), min_size=2, max_size=2))
 def test_whatever_is_written_is_read_again(op_type: str, op_name: str, values: list[float]) -> None:
     row = Row(

@@ -17,7 +17,11 @@ from graph_siblings import Twice  # noqa: E402
 from graphing import dumped  # noqa: E402
 from mindspore import Tensor, nn, ops  # noqa: E402
 
-pytestmark = [pytest.mark.usefixtures("pynative"), pytest.mark.filterwarnings("ignore:Probe")]
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.usefixtures("pynative"),
+    pytest.mark.filterwarnings("ignore:Probe"),
+]
 
 
 def test_dropout_draws_the_numbers_of_each_step(tmp_path: Path) -> None:
@@ -54,6 +58,50 @@ def test_noise_is_that_of_the_run(tmp_path: Path) -> None:
         return seen
 
     ms.set_context(mode=ms.GRAPH_MODE)
+    plain = trained(None)
+    assert len(set(plain)) == 3 and trained(tmp_path) == plain
+
+
+class Stepped(nn.Cell):
+    """Draws from a generator of its own, by the numbers that it gives: no kernel of the CPU takes these."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.act = nn.Dense(3, 3), nn.Tanh()
+        self.generator, self.by = ms.Generator(), Tensor(4, ms.int64)
+
+    def construct(self, x):
+        seed, offset = self.generator._step(self.by)
+        kept = ops.sin(ops.arange(3).astype(ms.float32) + (seed + offset).astype(ms.float32)) > 0
+        return self.act(self.a(ops.dropout(x)) * kept).sum()
+
+
+@pytest.mark.parametrize("way", ["graph", "jit"])
+def test_a_generator_goes_on_by_the_run_alone(way: str, tmp_path: Path) -> None:
+    def trained(path: Path | None) -> list[bytes]:
+        net = build(Stepped)
+        net.generator.manual_seed(5)
+
+        @ms.jit
+        def jitted(x):
+            return net(x)
+
+        call = jitted if way == "jit" else net
+        take, seen = ms.value_and_grad(call, None, net.trainable_params()), []
+        for _ in range(3):
+            if path is None:
+                loss, gradients = take(batch())
+            else:
+                with dumped(path / str(len(seen)), net) as dump:
+                    loss, gradients = take(batch())
+                assert "Cell.act.Tanh.backward.0" in dump.data and dump.report["faults"] == []
+                assert all(entry["runs"] == entry["equal"] for entry in dump.report["graphs"].values())
+            state = net.generator.get_state()
+            seen.append(b"".join(t.asnumpy().tobytes() for t in (loss, *gradients, state)))
+        return seen
+
+    if way == "graph":
+        ms.set_context(mode=ms.GRAPH_MODE)
     plain = trained(None)
     assert len(set(plain)) == 3 and trained(tmp_path) == plain
 
@@ -131,6 +179,52 @@ def test_moving_statistics_are_those_at_entry(tmp_path: Path) -> None:
         assert dump.array(seen).tobytes() == before.tobytes()
         given.append(bool(np.isfinite(before).all()))
     assert given == [True, True, True, False]
+
+
+class Writing(nn.Cell):
+    """Writes a Parameter beside what it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.d = nn.Dense(3, 3)
+        self.seen = ms.Parameter(Tensor(np.zeros(3, np.float32)), name="seen", requires_grad=False)
+
+    def construct(self, x):
+        ops.assign(self.seen, self.seen * 0.5 + 1.0)
+        return self.d(x)
+
+
+class Sharing(nn.Cell):
+    """Reads what it gives to such a Cell once more."""
+
+    far = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.w = nn.Dense(3, 3), Writing()
+
+    def construct(self, x):
+        h = self.a(x)
+        if self.far and x.sum() > 100:
+            h = h * 2.0
+        return (h + self.w(h)).square().sum()
+
+
+class FarSharing(Sharing):
+    far = True
+
+
+@pytest.mark.parametrize("kind", [Sharing, FarSharing])
+def test_a_gradient_of_an_input_is_the_share_of_the_call_where_a_parameter_is_written(
+    kind: type[nn.Cell], tmp_path: Path
+) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = build(kind)
+    with dumped(tmp_path, net) as dump:
+        ms.value_and_grad(net, None, net.trainable_params())(batch())
+    back = dump.data["Cell.w.Writing.backward.0"]
+    share = dump.array(back["input"][0]) @ net.w.d.weight.asnumpy()
+    assert np.allclose(dump.array(back["output"][0]), share, 1e-4, 1e-5)
 
 
 def test_equal_calls_that_the_compiler_merges_have_a_record_each_and_say_so(tmp_path: Path) -> None:

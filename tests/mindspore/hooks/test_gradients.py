@@ -19,7 +19,7 @@ from gradient_taps import Watched, every_cell, number
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common import hook_handle
 from mindspore.common._grad_function import _Function
-from mindspore_dumping import agrees, capture, report
+from mindspore_dumping import agrees, capture
 from probe_mindspore.hooks import autograd, gradients
 
 only_own = pytest.mark.skipif(not gradients.OWN, reason=gradients.WHY_NOT_OWN)
@@ -577,51 +577,7 @@ def test_identity_nodes_would_move_bits() -> None:
     assert plain != train("residual", "value_and_grad", nodes)
 
 
-# ---------------- recomputation
-def test_recomputed_cells() -> None:
-    class Inner(nn.Cell):
-        def __init__(self) -> None:
-            super().__init__()
-            self.dense = nn.Dense(4, 4, weight_init="ones")
-
-        def construct(self, x: Tensor) -> Tensor:
-            return ops.relu(self.dense(x)) + x
-
-    def run(w: Watched | None) -> list[bytes]:
-        ms.set_seed(1)
-        cell = Inner()
-        cell.recompute()
-        region = contextlib.nullcontext() if w is None else every_cell(w)
-        with region:
-            loss, (gx, gw) = ms.value_and_grad(lambda x: cell(x * 2).sum(), 0, cell.trainable_params())(
-                values(3, 4)
-            )
-        return [t.asnumpy().tobytes() for t in (loss, gx, *gw)]
-
-    w = Watched()
-    assert run(None) == run(w)
-    assert any(s.inputs for s in w.seen)
-
-
 # ---------------- in the records
-def test_the_records_of_a_residual_stream(tmp_path: Any) -> None:
-    """The Dense is given its own share; on 2.7 the report says that it is the whole."""
-    dense, x = nn.Dense(4, 4), values(2, 4)
-    model = nn.SequentialCell(dense)
-    total: list[Tensor] = []
-
-    def work() -> None:
-        total.append(ms.grad(lambda x: (x * 3 + model(x)).sum())(x))
-
-    data = capture(tmp_path, work, model, level="L0")
-    record = next(data[name] for name in data if "Dense.backward" in name)
-    assert agrees(record["input"][0], np.ones((2, 4)))
-    share = np.ones((2, 4)) @ dense.weight.asnumpy()
-    assert agrees(record["output"][0], share if gradients.OWN else total[0])
-    told = [item["what"] for item in report(tmp_path / "dump")["not_seen"]]
-    assert ("own share of the gradients of inputs" in told) == (not gradients.OWN)
-
-
 class Shares(nn.Cell):  # type: ignore[misc]
     """Its three arguments take the gradients 2, 3 and 5 times that of its output."""
 

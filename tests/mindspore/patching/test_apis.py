@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from contract_apis import *  # noqa: F403  the tests that both frameworks have
 from contract_apis import Listing, user_file
-from probe_mindspore.patching.apis import MINDTORCH, SECTIONS, Api, load_apis
-from probe_mindspore.patching.lookup import listed
+from probe_mindspore.patching.apis import LIST, MINDTORCH, SECTIONS, load_apis
+from probe_mindspore.patching.patches import listed
 from probe_runtime.patching import RISK_LEVELS, resolve_owner
+from probe_runtime.patching.api_list import Api
 from probe_runtime.patching.lookup import go_down
 
 ALL = load_apis()
@@ -111,8 +112,9 @@ def test_the_missing_are_told_and_the_others_are_found() -> None:
 
 
 def test_labels_of_dotted_names() -> None:
-    assert (Api("mint", "linalg.qr").prefix, Api("mint", "linalg.qr").api) == ("Mint", "qr")
-    assert Api("mint", "special.exp2").api == "special.exp2"  # mint.exp2 is another function
+    api = Api("mint", "linalg.qr", LIST)
+    assert (api.prefix, api.api, api.owners) == ("Mint", "qr", ("mindspore.mint",))
+    assert Api("mint", "special.exp2", LIST).api == "special.exp2"  # mint.exp2 is another function
 
 
 def test_the_names_of_mindtorch(tmp_path: Path) -> None:

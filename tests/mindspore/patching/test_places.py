@@ -83,6 +83,12 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=KINDS)
+UNLIKE = (
+    "a method", "an operator", "Cells", "Primitives", "jitted functions", "checkpoints", "names in sources", "dropout",
+    "dropout made meanwhile",
+)  # fmt: skip
+
+
+@pytest.fixture
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]

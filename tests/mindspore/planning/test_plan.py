@@ -11,10 +11,11 @@ import mindspore as ms
 import mindspore_zoo as zoo
 import numpy as np
 import pytest
+from contract_plan import *  # noqa: F403  the tests and fixtures that both frameworks have
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore_dumping import report, strict
 from planned import Written, written
-from probe_format.errors import ConfigError, UsageError
+from probe_format.errors import UsageError
 from probe_mindspore import PrecisionDebugger, plan
 from probe_mindspore.planning import kept_state
 
@@ -252,14 +253,6 @@ def test_random_numbers_go_on_as_without_a_plan(how: str, tmp_path: Path) -> Non
     assert drawn(how, 2, 4) == drawn(how, 4, 2) == drawn(how, 8, 1, folder=tmp_path)
 
 
-def test_a_loss_of_the_users_own_is_recorded(tmp_path: Path) -> None:
-    model, x = nn.SequentialCell(nn.Dense(4, 4), nn.Tanh()), Tensor(np.ones((2, 4), np.float32))
-    keys = {"level": "L1", "dump_path": str(tmp_path / "d")}
-    without = plan(model, keys, x)
-    with_loss = plan(model, keys, x, loss=lambda out: out.square().mean())
-    assert with_loss.records == without.records + 4, "two functions, forward and backward"
-
-
 def test_without_gradients_there_is_no_backward(tmp_path: Path) -> None:
     keys = {"level": "L0", "dump_path": str(tmp_path / "d")}
     model, x = nn.SequentialCell(nn.Dense(4, 4)), Tensor(np.ones((2, 4), np.float32))
@@ -278,61 +271,17 @@ class Argmax(nn.Cell):
         return x.argmax(axis=-1)
 
 
-def test_filters_steps_and_disks(tmp_path: Path) -> None:
-    model, x = nn.SequentialCell(nn.Dense(4, 4)), Tensor(np.ones((2, 4), np.float32))
-    keys = {
-        "level": "mix",
-        "list": ["dnese"],
-        "dump_path": str(tmp_path / "d"),
-        "step": ["0-99"],
-        "rank": [0, 1],
-    }
-    planned = plan(model, keys, x)
-    ((which, entry, near),) = planned.unmatched
-    assert (which, entry, planned.records) == ("list", "dnese", 0) and near
-    assert planned.total == 200 * planned.allocated and "'dnese' matches nothing" in str(planned)
-    (tmp_path / "d" / "step5" / "rank0").mkdir(parents=True)
-    (tmp_path / "d" / "step5" / "rank0" / "dump.json").write_text("{}")
-    assert "already holds a dump" in plan(model, {**keys, "list": []}, x).problems[0]
-
-
-class Fails(nn.Cell):
-    def construct(self, x: Tensor) -> Tensor:
-        raise ValueError("no such thing")
-
-
-def test_what_cannot_be_planned_is_said(tmp_path: Path) -> None:
+def test_graph_mode_is_refused_also_after_an_error(tmp_path: Path) -> None:
     x, keys = Tensor(np.ones((2, 4), np.float32)), {"level": "mix", "dump_path": str(tmp_path / "d")}
     net = nn.SequentialCell(nn.Dense(4, 4))
-    with pytest.raises(UsageError, match=r"must be a mindspore.nn.Cell; got a list"):
-        plan([net], keys, x)
-    with pytest.raises(UsageError, match="configuration's is debug"):
-        plan(net, {**keys, "level": "debug"}, x)
-    with pytest.raises(ConfigError, match="levle"):
-        plan(net, {**keys, "levle": "mix"}, x)
-    call, relu = nn.Cell.__call__, ops.relu
-    with pytest.raises(ValueError, match="no such thing") as error:
-        plan(nn.SequentialCell(nn.Dense(4, 4), Fails()), keys, x)
-    assert "probe_mindspore.plan" in "".join(error.value.__notes__)
-    assert nn.Cell.__call__ is call and ops.relu is relu, "undone after an error, too"
+    with pytest.raises(ValueError):
+        plan(nn.SequentialCell(net, nn.Dense(5, 4)), keys, x)
     zoo.train(
-        zoo.CASES["gpt"], "accumulate", None, steps=1
+        zoo.CASES["gpt"], "accumulate", steps=1
     )  # what MindSpore had begun to record is in nobody's way
     ms.set_context(mode=ms.GRAPH_MODE)
     with pytest.raises(UsageError, match="GRAPH_MODE"):
         plan(net, keys, x)
-
-
-def test_not_while_a_dump_is_made(tmp_path: Path) -> None:
-    model, x = nn.SequentialCell(nn.Dense(4, 4)), Tensor(np.ones((2, 4), np.float32))
-    keys = {"level": "mix", "dump_path": str(tmp_path / "d")}
-    with PrecisionDebugger(level="mix", dump_path=str(tmp_path / "e")) as debugger:
-        debugger.start(model)
-        with pytest.raises(UsageError, match="Plan before start"):
-            plan(model, keys, x)
-        debugger.stop()
-        assert plan(model, keys, x).records
-        assert debugger.current() is not None
 
 
 class Inner(nn.Cell):

@@ -12,6 +12,7 @@ import pytest
 from mindspore import Parameter, Tensor, ops
 from mindspore.common.initializer import Normal
 from probe_format import jsonio
+from probe_format.tensors import sketch_of
 from probe_format.tensors.narrow_floats import bits_of, narrow_name
 from probe_format.values import UNKNOWN
 from probe_format.write.coverage import Coverage
@@ -57,6 +58,15 @@ def test_the_keys_come_in_msprobes_order(tmp_path):
     assert body["Mean"] == pytest.approx(-2 / 3) and body["Norm"] == pytest.approx(10**0.5)
     assert body["data_name"] == "r.input.0.npy"
     assert body["md5"] == f"{zlib.crc32(np.float32([1, -3, 0]).tobytes()):08x}"
+
+
+@pytest.mark.parametrize("dtype", [ms.float32, ms.float64, ms.bfloat16, ms.float16], ids=str)
+def test_a_sketch_is_of_the_elements_in_c_order(tmp_path, dtype):
+    x = Tensor(np.random.default_rng(0).normal(size=(6, 7, 5)).astype(np.float32)).astype(dtype)
+    wanted = sketch_of(x.astype(ms.float64).asnumpy().ravel())
+    see = Bench(tmp_path, sketch=True)
+    assert see(x)["sketch"] == see(x.swapaxes(1, 2).swapaxes(1, 2))["sketch"] == wanted
+    assert "sketch" not in see(Tensor([1, 2])) and "sketch" not in Bench(tmp_path)(x)
 
 
 VALUES = [0.5, -2.0, 1.5, 0.0]

@@ -32,7 +32,9 @@ def watched_run(pynative: None) -> Any:
         optimizer = nn.Adam(net.trainable_params(), 1e-2)
         names = [name for name, _ in net.parameters_and_names()]
         grads_of = value_and_grad(lambda x: ops.square(net(x)).sum(), None, optimizer.parameters)
-        debugger = None if dump is None else PrecisionDebugger(dump_path=str(dump), task="watch", **keys)
+        debugger = (
+            None if dump is None else PrecisionDebugger(dump_path=str(dump), **{"task": "watch", **keys})
+        )
         seen = []
         for _ in range(steps):
             if debugger:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import linecache
 import os
@@ -12,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from types import CodeType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import pytest
@@ -160,11 +161,32 @@ def test_stacks_are_one_where_their_frames_are_one(tmp_path: Path) -> None:
         chain = random.choices(steps, k=random.randrange(7))
         for _ in range(2):  # the second time it is known
             first, *rest = [*chain, lambda: (table.intern(), frames()[1])]
-            (number, new, described), expected = first(*rest)
+            (number, new, described, _), expected = first(*rest)
             assert described[1:] == expected[1:]  # all but the line here
             assert new == (described not in known)
             assert known.setdefault(described, number) == number
     assert sorted(known.values()) == list(range(len(known)))
+
+
+def test_a_walk_ends_at_a_frame_whose_stack_is_known(tmp_path: Path) -> None:
+    """Random chains within each other: what is outside of a frame of Probe's stays as it is while that runs."""
+    user, random, table = module(tmp_path, "user", USER), Random(7), FrameTable()
+    source = "import inspect\ndef tap(see, *given):\n    return see(inspect.currentframe(), *given)\n"
+    own = module(tmp_path, "probe_torch.tap", source)
+
+    def see(frame: FrameType, depth: int, anchor: Any) -> Any:
+        found, expected = table.intern(0, anchor), frames()[1]
+        assert found[2][1:] == expected[1:]  # all but the line here
+        for _ in range(random.randrange(4) if depth else 0):
+            call = functools.partial(own.tap, see, depth - 1, (frame, found[3]))
+            for _ in range(random.randrange(3)):
+                call = functools.partial(user.forward, None, call)
+            call()
+        return frame, found[3]
+
+    for _ in range(60):
+        over = own.tap(see, 4, None)
+    assert table.intern(0, over)[2][1:] == frames()[1][1:], "of a frame that runs no more"
 
 
 def test_a_known_stack_costs_no_call_for_its_frames() -> None:
@@ -228,7 +250,7 @@ def test_made_code_does_not_mix_up_places() -> None:
     for i in range(50):
         made: dict[str, Any] = {"t": table}
         exec(compile(f"def f{i}():\n    return t.intern()", f"<made {i}>", "exec"), made)
-        number, new, found = made[f"f{i}"]()
+        number, new, found, _ = made[f"f{i}"]()
         assert new
         assert found[0] == f"File <made {i}>, line 2, in f{i}, \n "
         seen.add(number)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from config_mapping import as_mapping
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.suggest import nearest, nearest_names
@@ -34,13 +34,11 @@ def problems(file: dict[str, Any] | None = None, **arguments: Any) -> dict[str, 
 
 
 # ---------------- ranges
-@settings(deadline=None)
 @given(st.sets(st.integers(0, 500)))
 def test_ranges_round_trip(numbers: set[int]) -> None:
     assert parse_numbers(compact(numbers), "step") == (numbers, ())
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 300))
 def test_a_range_includes_both_ends(first: int, more: int) -> None:
     assert parse_numbers(f"{first}-{first + more}", "step") == (set(range(first, first + more + 1)), ())
@@ -49,7 +47,6 @@ def test_a_range_includes_both_ends(first: int, more: int) -> None:
 ranges_with_strides = st.tuples(st.integers(0, 60), st.integers(0, 40), st.integers(1, 12))
 
 
-@settings(deadline=None)
 @given(st.lists(ranges_with_strides, max_size=6), st.integers(-2, 120))
 def test_ranges_with_strides_are_the_set_of_their_numbers(
     ranges: list[tuple[int, int, int]], number: int
@@ -82,7 +79,6 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(json_values)
 def test_anything_is_numbers_or_problems(value: Any) -> None:
     numbers, wrong = parse_numbers(value, "rank")
@@ -151,6 +147,39 @@ def test_no_ring(value: Any, where: str, word: str) -> None:
         resolve(keep=value)
     assert word in str(caught.value)
     assert {p.where for p in caught.value.problems} == {f"argument {where}"}
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        (True, "a bool, not a path"),
+        ({"parquet": "s3://bucket/run"}, "not a path"),
+        ("tensorboard", "Write parquet, ./tables or e.g. s3://bucket/run"),
+        (" ", "is empty"),
+        ("s3://a\0b", "NUL"),
+        (__file__, "is a file"),
+    ],
+)
+def test_no_tables(value: Any, word: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(export=value)
+    assert word in str(caught.value)
+    assert {p.where for p in caught.value.problems} == {"argument export"}
+
+
+def test_where_tables_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve().tables is None
+    assert resolve(dump_path="dump", export="parquet").tables == str(tmp_path / "dump/parquet")
+    assert resolve(export="./tables").tables == str(tmp_path / "tables")
+    assert resolve(export="s3://bucket/run").tables == "s3://bucket/run"
+    watched = resolve(task="watch", export="parquet")
+    assert watched.tables is None and any("export" in text for text in watched.warnings)
+
+
+@pytest.mark.parametrize("level", ["debug", "L2"])
+def test_a_level_without_tables_says_so(level: str) -> None:
+    assert any("export has no effect" in text for text in resolve(export="parquet", level=level).warnings)
 
 
 @pytest.mark.parametrize("level", ["debug", "L2"])
@@ -426,10 +455,10 @@ def configs(draw: st.DrawFn) -> Config:
         record_when=draw(st.sampled_from(["training", "grad"])),
         models=tuple(draw(st.lists(words, max_size=2))),
         keep=draw(st.none() | st.integers(1, 9).map(Keep)),
+        export=draw(st.sampled_from([None, "parquet", "s3://bucket/run", "/tables"])),
     )
 
 
-@settings(deadline=None)
 @given(configs())
 def test_a_configuration_round_trips(config: Config) -> None:
     mapping = as_mapping(config)
@@ -447,7 +476,6 @@ keys = st.sampled_from([*as_mapping(Config()), "statistics", "tensor", "acc_chec
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(keys, json_values, max_size=5), st.dictionaries(keys, json_values, max_size=3))
 def test_anything_is_a_config_or_a_config_error(file: dict[str, Any], section: dict[str, Any]) -> None:
     try:
@@ -569,7 +597,6 @@ def test_nearest_among_many() -> None:
     assert nearest("qqq", names) == ()
 
 
-@settings(deadline=None)
 @given(st.text(max_size=20), st.lists(st.text(max_size=20), max_size=20))
 def test_nearest_gives_candidates(word: str, candidates: list[str]) -> None:
     found = nearest(word, candidates)

@@ -9,6 +9,8 @@ from typing import Any
 
 import attrs
 import pytest
+from probe_runtime.config import settings
+from probe_runtime.config.__main__ import text
 from probe_runtime.config.config import KEYS, Config, keys_of
 
 SPEC = (files("probe_runtime") / "spec" / "config.md").read_text()
@@ -34,7 +36,7 @@ SAID = {
     "level": "`L1`; `mix` for task `structure`", "overwrite": "false: refused",
     "async_bytes": "1073741824 (1 GiB)", "models": "what optimizers train",
     "keep": "every step", "max_bytes": "no limit", "min_free_bytes": "no limit",
-    "dump_enable": "not set: steps are dumped, and the file is read once",
+    "export": "no tables", "dump_enable": "not set: steps are dumped, and the file is read once",
     "when": "none", "then": "they are dumped as the others; once",
 }  # fmt: skip
 
@@ -69,6 +71,11 @@ def test_a_key_is_in_the_specification_as_it_is_declared(name: str) -> None:
         assert (
             cells[2].replace("`", "").startswith(str(default).lower() if default is False else str(default))
         )
+
+
+def test_the_keys_as_arguments_are_those_of_the_table() -> None:
+    """Write them with `python -m probe_runtime.config`."""
+    assert Path(settings.__file__).read_text() == text()
 
 
 def test_the_keys_of_kernels_are_in_the_specification() -> None:

@@ -9,8 +9,10 @@ import zlib
 
 import numpy as np
 import pytest
+from documents import tensor_bytes
 from probe_format.tensors import load_pt, npy_bytes, pt_bytes
 from probe_format.write.coverage import Coverage
+from probe_runtime.describe import tensor_store
 from probe_runtime.describe.placement import Placement
 from probe_runtime.describe.step_files import StepFiles
 
@@ -196,3 +198,82 @@ def test_an_error_without_a_number_says_what_it_says(tmp_path, monkeypatch):
     told = files.save(SLOT, (0,), "npy", npy_bytes(np.zeros(2)))
     files.close()
     assert b"12 of 16 bytes were taken" in told and b"None" not in told
+
+
+ARRAYS = [np.arange(9.0), np.zeros(2), np.arange(9.0), np.ones(200_000), np.zeros(0), np.ones(200_000)]
+
+
+def saved(folder, arrays=ARRAYS, **options):
+    """Save arrays into the folder of a rank; return what is there, and what is told of each."""
+    (folder / "dump_tensor_data").mkdir(parents=True)
+    files, events, _ = made(folder / "dump_tensor_data", **options)
+    told = [files.save(SLOT, (at,), "npy", npy_bytes(array)) for at, array in enumerate(arrays)]
+    files.close()
+    return tensor_bytes(folder), [*fillers(events).values()] or told
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("deferred", [False, True])
+def test_packed_files_have_the_names_and_bytes_of_others(tmp_path, once, deferred):
+    one = saved(tmp_path / "one", once=once, deferred=deferred)
+    packed = saved(tmp_path / "packed", once=once, deferred=deferred, packed=True)
+    assert packed == one and len(one[0]) == len(ARRAYS)
+    (pack,) = (tmp_path / "packed" / "dump_tensor_data").iterdir()
+    each_once = {b"".join(npy_bytes(array)) for array in ARRAYS} if once else [*one[0].values()]
+    size = sum(map(len, each_once))
+    assert pack.name == "000.pack" and size < pack.stat().st_size < size + 256 * len(ARRAYS)
+
+
+def test_a_full_pack_is_followed_by_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensor_store, "FULL", 1000)
+    found, _ = saved(tmp_path, [np.arange(100.0) + n for n in range(4)], packed=True, once=True)
+    assert [np.frombuffer(raw, "f8", 100, 128)[0] for raw in found.values()] == [0, 1, 2, 3]
+    assert sorted(os.listdir(tmp_path / "dump_tensor_data")) == ["000.pack", "001.pack"]
+
+
+@pytest.mark.parametrize("cuts", [True, False])
+def test_half_an_entry_is_cut_off(tmp_path, monkeypatch, cuts):
+    real, calls = os.writev, itertools.count()
+
+    def writev(fd, parts):
+        if next(calls) == 1:
+            real(fd, [b"".join(parts)[:100]])
+            raise OSError(errno.EIO, "broken")
+        return real(fd, parts)
+
+    def ftruncate(fd, size):
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "writev", writev)
+    if not cuts:
+        monkeypatch.setattr(os, "ftruncate", ftruncate)
+    found, told = saved(tmp_path, [np.zeros(50), np.ones(50), np.arange(50)], packed=True)
+    assert len(found) == 2 and b"lost" in told[1]
+    assert len(os.listdir(tmp_path / "dump_tensor_data")) == (1 if cuts else 2)
+
+
+def test_threads_and_forked_children_share_no_place(tmp_path):
+    folder = tmp_path / "dump_tensor_data"
+    folder.mkdir()
+    files, _, coverage = made(folder, packed=True, once=True)
+
+    def save(first):
+        for at in range(first, first + 100):
+            files.save(SLOT, (at,), "npy", npy_bytes(np.full(20, at // 2)))
+
+    threads = [threading.Thread(target=save, args=(100 * n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    child = os.fork()
+    if not child:
+        save(400)
+        os._exit(0)
+    os.waitpid(child, 0)
+    save(500)
+    files.close()
+    found = tensor_bytes(tmp_path)
+    for at in range(600):
+        assert found[f"Mint.add.0.forward.input.{at}.npy"] == b"".join(npy_bytes(np.full(20, at // 2)))
+    assert sorted(os.listdir(folder)) == ["000.pack", "001.pack"] and not coverage.counts["failed"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from probe_format.names import with_direction
 from probe_runtime.config import resolve
@@ -295,7 +295,6 @@ module_names = st.builds(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(api_names | module_names)
 def test_turning_there_and_back(name: str) -> None:
     back = with_direction(name, "backward")
@@ -305,7 +304,6 @@ def test_turning_there_and_back(name: str) -> None:
     assert with_direction("optimizer", "backward") == "optimizer"
 
 
-@settings(deadline=None)
 @given(st.lists(api_names, unique=True, min_size=1), st.data())
 def test_a_scope_is_a_slice_of_the_calls(calls: list[str], data: st.DataObject) -> None:
     i = data.draw(st.integers(0, len(calls) - 1))

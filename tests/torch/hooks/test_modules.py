@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from dumping import capture, report
+from probe_torch.hooks.modules import outermost_calls
 from probe_torch.submodules import named_submodules
 from torch import nn
 
@@ -60,3 +61,28 @@ def test_modules_that_are_equal_and_have_no_hash(tmp_path: Path, level: str) -> 
     if level != "L1":
         for way in ("forward.0", "backward.0", "parameters_grad"):
             assert {f"Module.{name}.Equal.{way}" for name in "ab"} <= data.keys()
+
+
+def test_calls_that_are_told_are_recorded_also_after_somebody_kept_one(tmp_path: Path) -> None:
+    net, kept, told = nn.Sequential(nn.Linear(2, 2)), [], []
+
+    def work() -> None:
+        kept.append(nn.Module.__call__)
+        net[0](torch.ones(1, 2))
+
+    for i in range(2):
+        with outermost_calls(told.append):
+            data = capture(tmp_path / str(i), work, net, level="L0")
+        assert "Module.0.Linear.forward.0" in data
+    assert (told, kept) == ([net[0]] * 2, [nn.Module.__call__] * 2)
+
+
+def test_buffers_are_recorded_as_they_are_when_the_call_begins(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.BatchNorm1d(2, affine=False), nn.ReLU())
+    net[0].register_buffer("none", None)
+    data = capture(tmp_path, lambda: net(torch.tensor([[1.0, 2.0], [3.0, 6.0]])), net, level="L0")
+    found = data["Module.0.BatchNorm1d.forward.0"]
+    assert list(found["buffers"]) == ["running_mean", "running_var", "num_batches_tracked"]
+    assert found["parameters"] == {} and found["buffers"]["running_var"]["Mean"] == 1.0
+    assert found["buffers"]["running_mean"]["Norm"] == 0.0 and net[0].running_mean.norm() > 0
+    assert "buffers" not in data["Module.1.ReLU.forward.0"]

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from attrs import define, field, frozen
 from dumping import Json, agrees, capture
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -187,7 +187,6 @@ def same(found: Sequence[Json], expected: Sequence[Tensor | None]) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=50)
 @given(programs)
 def test_every_call_has_its_own_gradients_in_each_pass(program: Program) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from probe_format.errors import ConfigError
 from probe_runtime.patching import RISK_LEVELS, resolve_owner
-from probe_torch.patching.apis import SECTIONS, Api, load_apis
+from probe_runtime.patching.api_list import Api
+from probe_torch.patching.apis import LIST, SECTIONS, load_apis
 
 ALL = load_apis()
 LISTING = Listing(
@@ -108,7 +109,7 @@ def test_a_package_that_is_here_is_checked(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_labels_of_dotted_names() -> None:
-    api = Api("torch", "linalg.svd")
+    api = Api("torch", "linalg.svd", LIST)
     assert (api.prefix, api.api, api.owners) == ("Torch", "svd", ("torch",))
 
 

@@ -9,6 +9,7 @@ import multiprocessing.reduction
 import pickle
 import sys
 import threading
+import types
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -273,6 +274,18 @@ def test_a_table_of_methods_made_meanwhile(
         module = importlib.import_module("a_late_table")
     assert {torch.Tensor.add, torch.relu} == module.TABLE
     del sys.modules["a_late_table"]
+
+
+def test_who_asks_for_its_descriptor_gets_that_of_functions(patches: Patches) -> None:
+    """By it Dynamo (torch 2.11) tells whether what a module holds is to be found in the module's class."""
+
+    class Holder:
+        act = None
+
+    with patches:
+        assert type(F.relu).__get__ is types.FunctionType.__get__  # type: ignore[attr-defined]
+        Holder.act = F.relu  # type: ignore[assignment]
+        assert Holder().act.__func__ is F.relu  # type: ignore[attr-defined]  # Python finds its own
 
 
 class Compiled(nn.Module):

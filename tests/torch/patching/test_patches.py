@@ -18,14 +18,11 @@ import torch.nn.functional as F
 from contract_patches import *  # noqa: F403  the tests that both frameworks have
 from contract_patches import Surface, check_whose_call_it_is
 from probe_format.errors import UsageError
-from probe_runtime.patching import Label, resolve_owner
+from probe_runtime.patching import resolve_owner
 from probe_torch.patching.apis import Apis, load_apis
 from probe_torch.patching.patches import Patches
 from tapping import Recorder, identities
 from torch import nn
-from torch import relu as early_relu  # bound before any patch
-from torch.nn.functional import softmax as early_softmax
-from torch.overrides import TorchFunctionMode
 
 # Out of reach of the search for names bound early.
 RELU, GELU = (vars(torch)["relu"], "kept"), (vars(F)["gelu"], "kept")
@@ -183,38 +180,40 @@ def test_calls_of_every_kind(patches: Patches, tap: Recorder) -> None:
     assert tap.calls == []
 
 
-def test_names_bound_early(patches: Patches, tap: Recorder) -> None:
-    user = ModuleType("a_users_module")
-    exec("from torch import relu, tanh as squash\nfrom torch.nn.functional import conv2d", vars(user))
-    sys.modules["a_users_module"] = user
-    before = dict(vars(user)), early_relu, early_softmax
-    try:
-        with patches:
-            early_relu(torch.ones(2))
-            early_softmax(torch.ones(2), 0)
-            user.squash(torch.ones(2))
-            user.conv2d(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 1, 1))
-            names = tap.take()
-    finally:
-        del sys.modules["a_users_module"]
-    wanted = ["Torch.relu", "Functional.softmax", "Torch.tanh", "Functional.conv2d"]
-    assert [name for name in names if name != "Torch.ones"] == wanted
-    assert before == (dict(vars(user)), early_relu, early_softmax)
-
-
 def test_what_an_installed_package_holds_is_left(patches: Patches, tap: Recorder) -> None:
     package = ModuleType("a_package")
     package.__file__ = "/somewhere/site-packages/a_package.py"
     exec(USERS_FILE + "from torch import cos", vars(package))
     sys.modules["a_package"] = package
     try:
+        held = package.ACTIVATIONS["relu"]
         with patches:
-            package.ACTIVATIONS["relu"](torch.ones(1))
+            assert package.ACTIVATIONS["relu"] is held
             package.cos(torch.ones(1))
     finally:
         del sys.modules["a_package"]
-    assert "Functional.relu" not in tap.calls
     assert "Torch.cos" in tap.calls
+
+
+def test_a_module_that_takes_the_place_of_another_is_searched_by_itself(
+    patches: Patches, tap: Recorder
+) -> None:
+    """It comes under the name of a user's: neither the last import nor the number of modules is another."""
+    user, other, package = (ModuleType("a_name") for _ in range(3))
+    user.__file__, other.__file__ = "/home/a/a_name.py", "/home/b/a_name.py"
+    package.__file__ = "/somewhere/site-packages/a_name.py"
+    for module in (user, other, package):
+        exec(USERS_FILE, vars(module))
+    try:
+        for module, found in ((user, True), (other, True), (package, False)):
+            sys.modules["a_name"] = module
+            sys.modules.setdefault("a_later_name", ModuleType("a_later_name"))
+            held = module.ACTIVATIONS["relu"]
+            with patches:
+                assert (module.ACTIVATIONS["relu"] is not held) == found
+            assert module.ACTIVATIONS["relu"] is held
+    finally:
+        del sys.modules["a_name"], sys.modules["a_later_name"]
 
 
 def test_a_function_held_by_a_layer_of_torch_is_given_back(patches: Patches) -> None:
@@ -229,26 +228,6 @@ def test_a_function_held_by_a_layer_of_torch_is_given_back(patches: Patches) -> 
 def test_a_class_is_no_function(patches: Patches) -> None:
     with pytest.raises(UsageError, match="no such function"):
         patches.add(torch, "Tensor")
-
-
-def test_names_bound_to_a_wrapper_are_given_back(patches: Patches, tap: Recorder) -> None:
-    model = Net()
-    user = ModuleType("a_users_module")
-    sys.modules["a_users_module"] = user
-    try:
-        patches.apply(model)
-        exec("import torch\nact = torch.relu", vars(user))
-        model.late = torch.sigmoid
-        kept = torch.relu
-        assert kept is not RELU[0]
-        patches.undo()
-    finally:
-        del sys.modules["a_users_module"]
-    assert user.act is torch.relu is RELU[0]
-    assert model.late is torch.sigmoid
-    # One that Probe cannot find does what the original does.
-    assert torch.equal(kept(torch.tensor([-1.0, 1.0])), torch.tensor([0.0, 1.0]))
-    assert tap.calls == []
 
 
 def test_modules_imported_meanwhile_are_searched(patches: Patches) -> None:
@@ -367,26 +346,6 @@ def test_subclasses_see_the_true_functions(patches: Patches, tap: Recorder) -> N
     assert {"Tensor.add", "Tensor.__add__", "Functional.softmax", "Torch.mean", "Torch.cat"} <= set(tap.calls)
 
 
-def test_function_modes_see_the_true_functions(patches: Patches, tap: Recorder) -> None:
-    class Spy(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            seen.append(func)
-            return func(*args, **(kwargs or {}))
-
-    def calls() -> list[Any]:
-        seen.clear()
-        with Spy(), Spy():
-            x.add(1), F.relu(x), torch.relu(x), x + 1, torch.zeros(2), F.linear(x, x)
-        return list(seen)
-
-    seen: list[Any] = []
-    x = torch.ones(2)
-    before = calls()
-    with patches:
-        during = calls()
-    assert identities(during) == identities(before)
-
-
 def test_default_device(patches: Patches, tap: Recorder) -> None:
     with patches, torch.device("meta"):
         assert torch.zeros(2).device.type == "meta"
@@ -453,12 +412,6 @@ def test_npu_and_mindspeed(tap: Recorder, monkeypatch: pytest.MonkeyPatch) -> No
     assert npu.npu_linear is function
     assert "torch_npu" not in patches.missing
     assert patches.missing["torch_npu.npu_gelu"] == "this torch_npu has no such function"
-
-
-def test_labels() -> None:
-    assert Label("Torch", "relu") == Label("Torch", "relu") != Label("Torch", "tanh")
-    assert str(Label("Torch", "relu")) == Label("Torch", "relu").name == "Torch.relu"
-    assert len({Label("Torch", "relu"), Label("Torch", "relu")}) == 1
 
 
 def test_whose_call_it_is_through_generated_code(surface: Surface, patches: Patches, tap: Recorder) -> None:

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from dumping import opened
 from probe_runtime.patching import kept as kept_copies
 from probe_runtime.patching import patches, stale_references
+from probe_runtime.patching.registry import place, replaced
 from probe_torch.patching.wrappers import switch
 from torch import nn
 
@@ -47,7 +48,10 @@ class Table(dict[str, Any]):
 
 
 def closure() -> Callable[[], Any]:
-    act = F.relu
+    return closure_of(F.relu)
+
+
+def closure_of(act: Any) -> Callable[[], Any]:
     return lambda: act
 
 
@@ -243,3 +247,33 @@ def test_a_dict_that_the_garbage_collector_changes_meanwhile() -> None:
     finally:
         gc.set_threshold(*before)
     assert set(holder.values()) == {new}
+
+
+def test_what_is_kept_is_given_back_and_what_replacements_hold_of_each_other_stays() -> None:
+    """One calls itself, and one stands in for a method that was inherited while it was replaced."""
+    told: list[str] = []
+    kept = []
+
+    class Base:
+        def run(self, again: bool = False) -> str:
+            return "done"
+
+    class Child(Base):
+        pass
+
+    def replacing(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def run(self: Any, again: bool = False) -> Any:
+            told.append(name)
+            return run(self) if again else original(self)
+
+        return run
+
+    for _ in range(3):
+        with replaced([place(Base, "run", replacing, "base")]):
+            kept.append(closure_of(Base.run))
+            with replaced([place(Child, "run", replacing, "child")]):
+                assert Child().run(again=True) == "done"
+        assert told == ["child", "child", "base"]
+        told.clear()
+        assert [each() for each in kept] == [Base.run] * len(kept)
+        assert kept[0]()(Child()) == "done" and not told

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from probe_format.tensors import native
 from probe_format.write import Coverage
 from probe_torch.tensors.leaf import Placement, TensorLeaf, TensorOptions
 from torch import Tensor
@@ -79,7 +80,6 @@ def test_the_bytes_are_those_of_the_general_way(
 ) -> None:
     folder = tmp_path_factory.mktemp("t")
 
-    @settings(max_examples=60, deadline=None)
     @given(
         hnp.arrays(
             "float64", hnp.array_shapes(max_dims=3, max_side=6), elements=st.floats() | st.sampled_from(EDGES)
@@ -163,7 +163,8 @@ def calls(work: Callable[[], Any]) -> int:
 
 @pytest.fixture
 def fast() -> None:
-    pytest.importorskip("numkong")
+    if not native.WAY:
+        pytest.skip("probe-fast has no library here")
 
 
 @pytest.mark.usefixtures("fast")
@@ -173,13 +174,12 @@ def test_a_tensor_costs_a_few_calls(dtype: str, tmp_path: Path) -> None:
     first = Placement("Torch.a.0.forward", "input", False, label="input_args")
     weight = torch.nn.Parameter(torch.randn(4, 4).to(DTYPES[dtype]))
     results = [weight * i for i in range(1, 12)]
-    narrow = dtype in ("bfloat16", "float16")
     with leaf.aside():
         for t in results[:8]:  # five norms and their shape are known then
             leaf.tensor(first, t, (0,))
         leaf.summary.settle()
         small = results[8] * 1e-3
-        assert calls(lambda: leaf.tensor(first, small, (0,))) <= 10 + narrow
+        assert calls(lambda: leaf.tensor(first, small, (0,))) <= 11
 
 
 @pytest.mark.usefixtures("fast")
@@ -193,7 +193,7 @@ def test_a_file_costs_a_few_calls_more(tmp_path: Path) -> None:
         leaf.summary.settle()
         small = weight * 1e-3
         assert (
-            calls(lambda: leaf.tensor(place, small, (8,))) <= 41
+            calls(lambda: leaf.tensor(place, small, (8,))) <= 44
         )  # two look whether the folder still is ours
-        assert calls(lambda: leaf.tensor(place, small, (9,))) <= 41
+        assert calls(lambda: leaf.tensor(place, small, (9,))) <= 44
     assert (tmp_path / "Torch.a.0.forward.input.8.pt").samefile(tmp_path / "Torch.a.0.forward.input.9.pt")

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 from dumping import capture
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from probe_format.tensors.stats import NO_STATS, Stats, stats_of
-from probe_torch.tensors import statistics
 from probe_torch.tensors.statistics import DeferredStats, cpu_stats, flat, raw_bytes
 from torch import Tensor
 
@@ -91,14 +90,12 @@ def test_empty_and_0_d(dtype: str) -> None:
     check(cpu_stats(one), one)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_pieces_make_the_whole(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "CHUNK", 16)
-    for n in (15, 16, 17, 100):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e5m2"])
+def test_many_elements_on_many_threads(dtype: str) -> None:
+    for n in (70_000, 1_100_000):
         for finite in (True, False):
             t = bits(dtype, n, n, finite)
             check(cpu_stats(t), t)
-    check(cpu_stats(torch.zeros(50, dtype=torch.bfloat16)), torch.zeros(50, dtype=torch.bfloat16))
     tiny = torch.full((50,), 1e-30, dtype=torch.bfloat16)
     check(cpu_stats(tiny), tiny)
 
@@ -149,7 +146,6 @@ def test_dense_tensors_are_read_in_place(kind: str) -> None:
     assert flat(t).data_ptr() == t.data_ptr()
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 3), max_size=4), st.data())
 def test_any_view(shape: list[int], data: st.DataObject) -> None:
     t = torch.arange(math.prod(shape), dtype=torch.float64).reshape(shape) - 3

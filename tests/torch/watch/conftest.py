@@ -23,7 +23,7 @@ def watched_run() -> Any:
         torch.manual_seed(0)
         net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
         optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
-        debugger = None if dump is None else PrecisionDebugger(dump_path=dump, task="watch", **keys)
+        debugger = None if dump is None else PrecisionDebugger(dump_path=dump, **{"task": "watch", **keys})
         seen = []
         for _ in range(steps):
             if debugger:

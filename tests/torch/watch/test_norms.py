@@ -75,6 +75,10 @@ def test_counts_are_what_was_planted() -> None:
     assert found.bad == {1: (2, 1), 2: (0, 3)}
 
 
+#: What a difference is computed in.
+WIDE = {torch.bfloat16: torch.float32, torch.float32: torch.float64}
+
+
 def test_changes_are_those_of_the_whole_and_copies_are_as_new() -> None:
     olds = [
         WHOLE.clone(),
@@ -82,12 +86,18 @@ def test_changes_are_those_of_the_whole_and_copies_are_as_new() -> None:
         WHOLE[:5].bfloat16(),
         WHOLE[:8].double(),
         WHOLE[:4].clone(),
+        WHOLE.bfloat16(),
+        KINDS["rows"].clone(),
+        KINDS["complex"].clone(),
+        KINDS["scalar"].clone(),
     ]
     torch.manual_seed(0)
     news = [old + torch.randn(old.shape).to(old.dtype) for old in olds]
+    news.append(torch.randn(6_000_000)[::3])  # of which an empty_like has other strides
+    olds.append(torch.empty_like(news[-1]).zero_())
     news[4] = olds[4].clone()
     news[1][0, 0] = float("nan")
-    apart = [truth(new.double() - old.double()) for new, old in zip(news, olds, strict=True)]
+    apart = [truth(new.to(WIDE.get(new.dtype, new.dtype)) - old) for new, old in zip(news, olds, strict=True)]
     with torch.no_grad(), aside():
         found = changes_of(news, olds)
     assert found.values.tolist() == pytest.approx(apart, rel=1e-4, nan_ok=True)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from contract_reload import Job
 from contract_watch import rows_of
 from dumping import write_config
+from framework import Framework
 from launching import launch
 from probe_format.watch import WatchFile, watch_files
 from probe_torch import PrecisionDebugger
@@ -62,7 +65,7 @@ def test_a_scaler_unscales_and_skips(fused: bool, tmp_path: Path) -> None:
     optimizer = torch.optim.AdamW(net.parameters(), 0.1, fused=fused)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     truth = []
-    with watched(tmp_path) as debugger:
+    with watched(tmp_path, when=["non_finite", "norm(optimizer_grad) > 1e9"]) as debugger:
         for i in range(3):
             x = torch.randn(2, 3) * (float("inf") if i == 1 else 1.0)
             twin.load_state_dict(net.state_dict())
@@ -80,8 +83,9 @@ def test_a_scaler_unscales_and_skips(fused: bool, tmp_path: Path) -> None:
     first, skipped, last = map(gradients, rows_of(file))
     assert first == pytest.approx(truth[0], rel=1e-5)
     assert set(skipped.values()) == {None}
+    assert file.triggers == []
     assert last == pytest.approx(truth[2], rel=1e-5)
-    assert [row.skipped for row in file.rows] == [0, int(fused), 0]
+    assert [row.skipped for row in file.rows] == [0, 1, 0]
 
 
 def test_optimizers_that_take_turns_and_parameters_of_nobody(tmp_path: Path) -> None:
@@ -212,3 +216,38 @@ def test_two_processes(kind: str, tmp_path: Path) -> None:
                 at = f"module.{name}" if f"{i}.grad.module.{name}" in trace else name
                 assert norm == pytest.approx(float(trace[f"{i}.grad.{at}"].norm()), rel=1e-4)
         assert len(file.rows) == 2
+
+
+def test_settings_change_while_it_watches(framework: Framework, tmp_path: Path) -> None:
+    """What the file says holds from the next step on; a broken one, and another task, change nothing."""
+    job = Job(framework, tmp_path).open(task="watch", reload=True)
+    optimizer = torch.optim.AdamW(job.net.parameters())
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            job.start()
+            optimizer.zero_grad()
+            job.net(torch.ones(3, 2)).sum().backward()
+            optimizer.step()
+            job.end()
+
+    steps(2)
+    with pytest.warns(RuntimeWarning, match="(?s)from step 3 on: .*list"):
+        job.write(task="watch", reload=True, moments=True, updates=True, list=["Linear"])
+        steps(2)
+    for text, why in (('{"task": ', "JSON"), (json.dumps({"task": "statistics"}), "dump_path|cannot become")):
+        with pytest.warns(RuntimeWarning, match=f"(?s)the settings stay as they are.*({why})"):
+            job.put(text)
+            steps(1)
+    with pytest.warns(RuntimeWarning, match="from step 7 on"):
+        job.write(task="watch", reload=True, step=[8])
+        steps(3)
+    job.debugger.close()
+    file = file_in(job.dump)
+    few = {"gradients", "weights"}
+    kinds = [
+        (row.step, {kind for (kind, _), norm in found.items() if norm is not None})
+        for row, found in zip(file.rows, rows_of(file), strict=True)
+    ]
+    many = few | {"moments", "updates", "activations"}
+    assert kinds == [(0, few), (1, few), (2, few), (3, many), (4, many), (5, many), (6, many), (8, few)]

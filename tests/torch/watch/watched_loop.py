@@ -8,7 +8,9 @@ from probe_torch import PrecisionDebugger
 
 net = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Linear(64, 8))
 optimizer = torch.optim.AdamW(net.parameters(), 1e-3)
-debugger = PrecisionDebugger(dump_path=sys.argv[1], task="watch", moments=True, updates=True)
+debugger = PrecisionDebugger(
+    dump_path=sys.argv[1], task="watch", moments=True, updates=True, when=["SIGUSR1"]
+)
 for step in itertools.count():
     debugger.start(net)
     net(torch.ones(4, 8)).square().sum().backward()

@@ -1,9 +1,9 @@
 """Compute checksums of bytes, which the key ``md5`` holds because msprobe's readers expect them there."""
 
-import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -27,11 +27,16 @@ def crc32_hex(data: Buffer) -> str:
 
 
 def file_crc32(path: Path | str) -> str:
-    """Return the CRC-32 of a file's bytes in the same form, reading it piece by piece. Raises OSError."""
-    found, place = 0, bytearray(min(_PIECE, os.path.getsize(path) + 1))
-    with open(path, "rb", buffering=0) as file:
-        while count := file.readinto(place):
-            found = crc32(memoryview(place)[:count], found)
+    """Return the CRC-32 of a file's bytes in the same form. Raises OSError."""
+    with open(path, "rb") as file:
+        return stream_crc32(file)
+
+
+def stream_crc32(file: IO[bytes]) -> str:
+    """Return the CRC-32 of what an open file still has in the same form, reading it piece by piece. Raises OSError."""
+    found = 0
+    while piece := file.read(_PIECE):
+        found = crc32(piece, found)
     return f"{found:08x}"
 
 

@@ -1,4 +1,9 @@
-"""Locate a dump's files: ``<dump_path>/step<N>/rank<R>/``, or ``.../rank/`` when not distributed."""
+"""Locate a dump's files: ``<dump_path>/step<N>/rank<R>/``, or ``.../rank/`` when not distributed.
+
+Promise: msprobe 26.2 reads our dumps, and we read its dumps. Never is a name, folder or key of msprobe's used for
+something else: what is Probe's own has a key or file beside them. Held by tests/interop,
+tests/mindspore/test_msprobe.py.
+"""
 
 import os
 import re
@@ -19,6 +24,8 @@ TENSORS = "dump_tensor_data"
 ERRORS = "dump_error_info.log"
 WATCH = "watch"
 ROWS = ".rows"
+SMALLEST_TABLES = 1 << 17
+"""Bytes that the tables of a rank of a step may take, however few its JSON files do (config.md, `max_bytes`)."""
 
 #: Patterns of folder names: a step with its number, and a rank with its number if it has one.
 STEP_DIR = re.compile(r"step(\d+)", re.ASCII)

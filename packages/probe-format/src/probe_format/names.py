@@ -101,22 +101,27 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[..., Name]], ...] = tuple(
     for form, make in (
         (
             rf"{_MODULE}\.(forward|backward)\.{_COUNT}",
-            lambda *m: ModuleName(m[0], m[1], m[2], m[3], int(m[4])),
+            lambda p, at, c, way, n: ModuleName(p, at, c, way, int(n)),
         ),
         (
             rf"{_MODULE}\.(parameters_grad|optimizer_grad)(?:\.{_COUNT})?",
-            lambda *m: ParamsGradName(m[0], m[1], m[2], m[4] and int(m[4]), m[3]),
+            lambda p, at, c, moment, n: ParamsGradName(p, at, c, n and int(n), moment),
         ),
         (rf"([^.]*)\.(.*)\.{_COUNT}\.(forward|backward)", lambda *m: ApiName(m[0], m[1], int(m[2]), m[3])),
-        (rf"(.*)\.{_COUNT}\.debug", lambda name, count: DebugName(name, int(count))),
+        (rf"(.*)\.{_COUNT}\.debug", lambda name, count: DebugName(meant(name), int(count))),
         (f"({OPTIMIZER}|{CLIP_GRAD})", NodeName),
     )
 )
+#: Those whose end is a direction.
+_OF_APIS = _FORMS[2:3]
 
 
 def parsed(text: str) -> Name | None:
-    """Return the structured form of a record name, whose ``str`` is ``text`` again; None for any other text."""
-    for form, make in _FORMS:
+    """Return the structured form of a record name; None for any other text.
+
+    Its ``str`` is ``text`` again, but where msprobe saved a value under what a spreadsheet takes for a formula.
+    """
+    for form, make in _FORMS if not text.endswith(_DIRECTIONS) else _OF_APIS:
         if found := form.fullmatch(text):
             return make(*found.groups())
     return None

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-OWN_MODULES = tuple(f"probe_{name}" for name in ("format", "runtime", "torch", "mindspore", "save", "kernel"))
+OWN_MODULES = tuple(
+    f"probe_{name}" for name in ("fast", "format", "runtime", "torch", "mindspore", "save", "kernel")
+)
 """Frames of these packages are left out of recorded stacks, and no others."""
 
 RUNNER = "probe_runtime.auto.script"

@@ -44,3 +44,5 @@ NUMBERS = tuple(each.key for each in TABLE if each.kind == "number")
 COUNTS = tuple(each.key for each in TABLE if each.kind == "count")
 NOT_FINITE = {each.key: each.counts for each in TABLE if each.counts}
 """Key -> what it counts."""
+SKETCH_SUMS = 16
+"""How many numbers are under the key ``sketch``, which is no single one."""

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import decimal
 import enum
+import functools
 import itertools
 import types
 from collections.abc import Callable, Mapping
@@ -211,31 +212,26 @@ def _plain(value: Any) -> bytes | None:
 
 
 def _content(value: Any) -> dict[str, Any] | None:
-    if isinstance(value, np.generic):
-        return _numpy_scalar(value)
-    if isinstance(value, enum.Enum) and not isinstance(value, (int, str)):
-        return {"value": value.name}
-    if isinstance(value, int):  # IntEnum and other subclasses
-        number = int(value)
-        if _LEAST < number < _MOST:
-            return {"value": number}
-        return {"type": _type_name(type(value)), "value": None, "unsupported": _TOO_LONG}
-    if isinstance(value, float):
-        return {"value": finite(float(value))}
-    if isinstance(value, str):
-        return {"value": str.__str__(value)}
-    if isinstance(value, (complex, decimal.Decimal, range)):
-        return {"value": _text(value)}
-    if isinstance(value, (bytes, bytearray)):
-        return {"value": _text(bytes(value[:_TEXT]).hex()), "length": len(value)}
-    if isinstance(value, (set, frozenset)) and all(isinstance(v, (int, float, str, bool)) for v in value):
-        return {"value": _text(f"{{{', '.join(sorted(map(repr, value)))}}}")}
-    if isinstance(value, type):
-        return {"type": "type", "value": _type_name(value)}
-    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
-        name = getattr(value, "__qualname__", value.__class__.__name__)
-        return {"type": "function", "value": f"{getattr(value, '__module__', '')}.{name}"}
-    return None
+    made = (content(value) for kinds, content in _CONTENTS if isinstance(value, kinds))
+    return next((found for found in made if found is not None), None)
+
+
+def _whole_number(value: int) -> dict[str, Any]:  # IntEnum and other subclasses
+    number = int(value)
+    if _LEAST < number < _MOST:
+        return {"value": number}
+    return {"type": _type_name(type(value)), "value": None, "unsupported": _TOO_LONG}
+
+
+def _set_of_plain(value: Any) -> dict[str, Any] | None:
+    if not all(isinstance(v, (int, float, str, bool)) for v in value):
+        return None
+    return {"value": _text(f"{{{', '.join(sorted(map(repr, value)))}}}")}
+
+
+def _function(value: Any) -> dict[str, Any]:
+    name = getattr(value, "__qualname__", value.__class__.__name__)
+    return {"type": "function", "value": f"{getattr(value, '__module__', '')}.{name}"}
 
 
 def _numpy_scalar(value: np.generic[Any]) -> dict[str, Any]:
@@ -244,6 +240,21 @@ def _numpy_scalar(value: np.generic[Any]) -> dict[str, Any]:
         return {"value": finite(item)}
     content = item if isinstance(item, (bool, int, str)) else _text(value)
     return {"type": "bool", "value": content} if isinstance(value, np.bool_) else {"value": content}
+
+
+#: Classes and those made from them -> what describes their values; the first that does counts.
+_CONTENTS: tuple[tuple[Any, Callable[[Any], dict[str, Any] | None]], ...] = (
+    (np.generic, _numpy_scalar),
+    (enum.Enum, lambda value: None if isinstance(value, (int, str)) else {"value": value.name}),
+    (int, _whole_number),
+    (float, lambda value: {"value": finite(float(value))}),
+    (str, lambda value: {"value": str.__str__(value)}),
+    ((complex, decimal.Decimal, range), lambda value: {"value": _text(value)}),
+    ((bytes, bytearray), lambda value: {"value": _text(bytes(value[:_TEXT]).hex()), "length": len(value)}),
+    ((set, frozenset), _set_of_plain),
+    (type, lambda value: {"type": "type", "value": _type_name(value)}),
+    ((types.FunctionType, types.BuiltinFunctionType, types.MethodType), _function),
+)
 
 
 def _text(value: object) -> str:
@@ -348,18 +359,10 @@ def _name(key: Any) -> str:
         return f"<{_type_name(type(key))}>"
 
 
+@functools.lru_cache(_KNOWN)
 def json_key(name: str) -> bytes:
     """Return a name as the key of an object, with its colon."""
-    try:
-        return _keys[name]
-    except KeyError:
-        if len(_keys) > _KNOWN:
-            _keys.clear()
-        text = _keys[name] = dumps(name) + b":"
-        return text
-
-
-_keys: dict[str, bytes] = {}
+    return dumps(name) + b":"
 
 
 def _no_further(walk: ValueWalk, value: Any) -> bytes:

@@ -1,7 +1,8 @@
 """Define `PrecisionDebugger`, which a training script calls; names and order of arguments are msprobe's."""
 
-from typing import Any
+from typing import Any, Unpack
 
+from probe_runtime.config import Settings, StepNumbers
 from probe_runtime.session import Debugger, class_or_instance
 
 from probe_mindspore.session.session import open_session
@@ -29,20 +30,17 @@ class PrecisionDebugger(Debugger):
         task: str | None = None,
         dump_path: str | None = None,
         level: str | None = None,
-        step: Any = None,
+        step: StepNumbers | None = None,
         *,
         model: Any = None,
-        **settings: Any,
+        **settings: Unpack[Settings],
     ) -> None:
+        keys = {"task": task, "dump_path": dump_path, "level": level, "step": step, **settings}
         self._open(
             lambda config: open_session(config, f"probe-mindspore {__version__}", model),
             config_path,
             model,
-            task=task,
-            dump_path=dump_path,
-            level=level,
-            step=step,
-            **settings,
+            **keys,
         )
 
     @class_or_instance

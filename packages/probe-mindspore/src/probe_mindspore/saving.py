@@ -20,7 +20,7 @@ from probe_mindspore.tensors.tensor_view import DENSE
 from .module_kind import detect
 from .ranks import current_rank
 
-__all__ = ["FRAMEWORK", "MindSporeSaving", "current_rank", "open_leaf"]
+__all__ = ["FRAMEWORK", "MindSporeSaving", "current_rank", "open_leaf", "replayer"]
 
 FRAMEWORK = detect().framework
 
@@ -28,9 +28,17 @@ FRAMEWORK = detect().framework
 def open_leaf(
     options: TensorOptions, coverage: Coverage, numbers: Iterator[int], summary: Summary
 ) -> MindSporeSaving:
+    """Return what describes the tensors of one step; the arguments are `TensorLeaf`'s."""
     own = detect().requires_grad
     leaf = TensorLeaf(options, coverage, _nothing, requires_grad=own, numbers=numbers, summary=summary)
     return MindSporeSaving(leaf)
+
+
+def replayer() -> Any:
+    """Return the module that runs recorded calls again, for probe-analysis."""
+    from . import replay  # a run that saves values does not replay
+
+    return replay
 
 
 @define(eq=False)

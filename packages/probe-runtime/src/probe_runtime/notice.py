@@ -34,7 +34,7 @@ def notice(text: str, category: type[Warning] = RuntimeWarning) -> None:
 
 
 def log(package: str, text: str, level: int = logging.INFO) -> None:
-    """Log in the name of a package, what a handler of the user raises included: nothing of it reaches the run."""
+    """Log in the name of a package. What a handler of the user's raises is caught: nothing of it reaches the run."""
     try:
         if (logger := logging.getLogger(package)).isEnabledFor(level):
             logger.log(level, "%s", printable(text), stacklevel=2)

@@ -30,7 +30,7 @@ class YamlError(Exception):
         return self.what if self.line is None else f"{self.what} (line {self.line})"
 
 
-class _Loader(yaml.SafeLoader):
+class _LineLoader(yaml.SafeLoader):
     """The safe loader with a YAML error that names the line where a scalar does not fit its tag."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -56,7 +56,7 @@ def parse(text: str) -> tuple[Any, yaml.Node | None]:
     Raises YamlError when the text is not usable YAML, RecursionError when it is nested too deeply.
     """
     try:
-        loader = _Loader(text)
+        loader = _LineLoader(text)
         try:
             node = loader.get_single_node()
             if node is None:

@@ -3,9 +3,10 @@
 import os
 import threading
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 from probe_format.errors import UsageError
+from probe_runtime.config import AllSettings
 
 from .saver import Saver
 
@@ -18,17 +19,7 @@ _lock = threading.Lock()
 _saver: Saver | None = None
 
 
-def configure(
-    config_path: str | Path | None = None,
-    *,
-    task: str | None = None,
-    dump_path: str | Path | None = None,
-    rank: Any = None,
-    step: Any = None,
-    summary_mode: str | None = None,
-    overwrite: bool | None = None,
-    **settings: Any,
-) -> Saver:
+def configure(config_path: str | Path | None = None, **settings: Unpack[AllSettings]) -> Saver:
     """Configure where and how `save` saves, and return the saver. The arguments are those of `Saver`.
 
     A second call closes the saver of the first. Raises ConfigError with every problem at once.
@@ -38,8 +29,7 @@ def configure(
         previous, _saver = _saver, None
         if previous is not None:
             previous.close()
-        settings |= {"task": task, "dump_path": dump_path, "rank": rank, "step": step}
-        _saver = Saver(config_path, summary_mode=summary_mode, overwrite=overwrite, **settings)
+        _saver = Saver(config_path, **settings)
         return _saver
 
 

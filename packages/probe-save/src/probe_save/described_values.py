@@ -50,7 +50,9 @@ class DescribedValues:
 
     def __attrs_post_init__(self) -> None:
         coverage = self.journal.coverage
-        self._array_files = StepFiles(self.options.directory, coverage, self.journal.writer.append)
+        self._array_files = StepFiles(
+            self.options.directory, coverage, self.journal.writer.append, packed=self.options.packed
+        )
         self._walk = Walk(self, lambda reason: coverage.add("unsupported", f"value: {reason}"))
 
     def place(self, record: str, *, wants_file: bool = True) -> SavedPlace:
@@ -107,6 +109,7 @@ class DescribedValues:
     def close(self) -> None:
         for leaf in [*self._leaves.values(), *self._later.values()]:
             leaf.close()
+        self._array_files.close()
 
     # -- what the walk asks ---------------------------------------------------------------------------
 

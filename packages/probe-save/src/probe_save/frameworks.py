@@ -1,13 +1,9 @@
-"""Find the packages that know a framework's tensors, and load each when a value of that framework is met.
-
-A package is found by an entry point in the group ``probe.frameworks``. The entry point's name is the first part of the
-module of a value's class (``torch``), its value a module of the package, which is a `Home`.
-"""
+"""Load the package that knows a framework's tensors when a value of that framework is met; its module is a `Home`."""
 
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import PackageNotFoundError, metadata
 from typing import Any, Protocol
 
 from probe_format.errors import UsageError
@@ -15,9 +11,8 @@ from probe_format.values import ValuePath
 from probe_format.write import Coverage, Summary
 from probe_runtime.describe import Placement, TensorOptions
 from probe_runtime.environment import environment_number
-
-#: Frameworks that Probe's own packages know -> the extra of probe-save that installs the package.
-_EXTRAS = {"torch": "torch", "torch_npu": "torch", "mindspore": "mindspore"}
+from probe_runtime.frameworks import framework_of as found_framework
+from probe_runtime.frameworks import frameworks
 
 
 class MissingPackage(UsageError):
@@ -71,31 +66,32 @@ class Home(Protocol):
 
 
 @cache
-def _offered() -> dict[str, EntryPoint]:
-    """Return the entry points of installed packages, by framework. Called once, as it reads files."""
-    return {entry.name: entry for entry in entry_points(group="probe.frameworks")}
+def _extras() -> tuple[str, ...]:
+    """Return the extras of probe-save, each of which installs the package that knows the framework of that name."""
+    try:
+        return tuple(metadata("probe-save").get_all("Provides-Extra") or ())
+    except PackageNotFoundError:  # it runs from its source
+        return ()
 
 
 @lru_cache(maxsize=4096)
 def framework_of(cls: type) -> str | None:
     """Return the framework that a class or one of its bases comes from; None for any other."""
-    tops = [str(ancestor.__module__).partition(".")[0] for ancestor in cls.__mro__]
-    if "mindspore" in tops:  # the tensors of a torch built on MindSpore (mindtorch) are MindSpore's
-        return "mindspore"
-    return next((top for top in tops if top in _EXTRAS or top in _offered()), None)
+    return found_framework(cls, _extras())
 
 
 def home(framework: str) -> Home:
     """Return the module for a framework. Raises MissingPackage, with what to install, when there is none."""
-    extra = _EXTRAS.get(framework)
-    entry = _offered().get(framework)
+    entry = frameworks().get(framework)
     try:
         if entry is None:
             raise ModuleNotFoundError("no installed package offers it")
         found: Home = entry.load()
     except ImportError as error:
-        package = f"probe-{extra}" if extra else entry.dist.name if entry and entry.dist else "a package"
-        install = f"Install it: pip install 'probe-save[{extra}]'. " if extra else ""
+        package = entry.dist.name if entry and entry.dist else "a package"
+        install = ""
+        if framework in _extras():
+            package, install = f"probe-{framework}", f"Install it: pip install 'probe-save[{framework}]'. "
         raise MissingPackage(
             f"save() met a value of {framework}, which needs {package}, "
             f"and that cannot be imported here ({error}). {install}"
@@ -106,7 +102,7 @@ def home(framework: str) -> Home:
 
 def current_rank() -> int | None:
     """Return this process's rank: from a framework that is loaded, else from RANK or RANK_ID; None without any."""
-    for framework in {**_EXTRAS, **_offered()}:
+    for framework in dict.fromkeys((*_extras(), *frameworks())):
         if framework in sys.modules:
             try:
                 found = home(framework).current_rank()

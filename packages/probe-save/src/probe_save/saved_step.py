@@ -44,7 +44,7 @@ class SavedStep:
 
         Raises OSError when the journal cannot be written.
         """
-        files = config.task == "tensor"
+        files = config.kind.files
         own = evolve(config, tensor_list=(), extra_info=True)  # which are keys of other levels
         header = header_of(own, directory, about, framework=framework or "numpy", deferred=False)
         writer = RankWriter(directory, header)

@@ -10,13 +10,13 @@ import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.excerpts import brief, error_text
 from probe_format.layout import existing_dump
 from probe_format.write import Claim, check_writable, clear, explain, in_use, reason, remains
-from probe_runtime.config import Config, ConfigFile, earlier_dump, load, parse_init_step, resolve
+from probe_runtime.config import AllSettings, Config, ConfigFile, earlier_dump, load, parse_init_step, resolve
 from probe_runtime.describe import RunError
 from probe_runtime.notice import log, notice
 from probe_runtime.select import RankFilter, StepFilter
@@ -33,35 +33,18 @@ _live: weakref.WeakSet[Saver] = weakref.WeakSet()
 class Saver:
     """Save values by name, with their gradients. Safe to use from many threads.
 
-    config_path: a config.json or YAML file. The other arguments are its keys, and win over it.
-    task: ``statistics`` or ``tensor``.
-    dump_path: the folder to write to.
-    rank: the ranks to save: numbers and ranges, ``[0, "4-6"]``.
-    step: the steps to save, in the same form.
-    summary_mode: ``statistics``, ``md5`` or ``xor``.
-    overwrite: whether an earlier dump in ``dump_path`` is replaced.
-    settings: further keys, such as zero_count.
+    config_path: a config.json or YAML file.
+    settings: its keys, which win over it: task (``statistics`` or ``tensor``), dump_path, rank and step (numbers and
+        ranges, ``[0, "4-6"]``), summary_mode (``statistics``, ``md5`` or ``xor``), overwrite, and others as zero_count.
 
     As a context manager it is closed at the end of the block, else at exit. Raises ConfigError with every problem at
     once.
     """
 
-    def __init__(
-        self,
-        config_path: str | Path | None = None,
-        *,
-        task: str | None = None,
-        dump_path: str | Path | None = None,
-        rank: Any = None,
-        step: Any = None,
-        summary_mode: str | None = None,
-        overwrite: bool | None = None,
-        **settings: Any,
-    ) -> None:
+    def __init__(self, config_path: str | Path | None = None, **settings: Unpack[AllSettings]) -> None:
         from . import __version__
 
-        settings |= {"task": task, "dump_path": dump_path, "rank": rank, "step": step}
-        config = _resolved(config_path, summary_mode=summary_mode, overwrite=overwrite, **settings)
+        config = _resolved(config_path, **settings)
         _check_place(config, current_rank())
         self._begin(config, f"probe-save {__version__}", None)
 

@@ -13,7 +13,9 @@ _R = TypeVar("_R")
 
 _modes = torch._C._len_torch_dispatch_stack
 _no_functions: Any = torch._C.DisableTorchFunction
-_level = torch._C._functorch.peek_interpreter_stack
+_has_levels = (
+    torch._C._are_functorch_transforms_active
+)  # to look at them would leave something behind in the thread
 
 
 def aside() -> AbstractContextManager[Any]:
@@ -23,7 +25,7 @@ def aside() -> AbstractContextManager[Any]:
 
 def outside() -> AbstractContextManager[Any]:
     """Return a context that is aside and in which the levels of `torch.func`, which wrap tensors, are off too."""
-    return aside() if _level() is None else _NoLevels()
+    return _NoLevels() if _has_levels() else aside()
 
 
 def apart(work: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -1,8 +1,9 @@
 """Define `PrecisionDebugger`, which a training script calls; names and order of arguments are msprobe's."""
 
-from typing import Any
+from typing import Any, Unpack
 
 from probe_format.errors import UsageError
+from probe_runtime.config import Settings, StepNumbers
 from probe_runtime.notice import notice
 from probe_runtime.session import Debugger, Session, class_or_instance
 from torch import nn
@@ -34,18 +35,15 @@ class PrecisionDebugger(Debugger):
         dump_path: str | None = None,
         level: str | None = None,
         model: Model | None = None,
-        step: Any = None,
-        **settings: Any,
+        step: StepNumbers | None = None,
+        **settings: Unpack[Settings],
     ) -> None:
+        keys = {"task": task, "dump_path": dump_path, "level": level, "step": step, **settings}
         self._open(
             lambda config: open_session(config, model, f"probe-torch {__version__}"),
             config_path,
             model,
-            task=task,
-            dump_path=dump_path,
-            level=level,
-            step=step,
-            **settings,
+            **keys,
         )
 
     @class_or_instance

@@ -19,7 +19,7 @@ from probe_torch.tensors.leaf import TensorLeaf
 
 from .ranks import current_rank
 
-__all__ = ["FRAMEWORK", "TorchSaving", "current_rank", "open_leaf"]
+__all__ = ["FRAMEWORK", "TorchSaving", "current_rank", "open_leaf", "replayer"]
 
 FRAMEWORK = "pytorch"
 _C: Any = torch._C
@@ -29,7 +29,15 @@ _HOLE = re.compile(rb"\x1an(\d+)\x1a")
 def open_leaf(
     options: TensorOptions, coverage: Coverage, numbers: Iterator[int], summary: Summary
 ) -> TorchSaving:
+    """Return what describes the tensors of one step; the arguments are `TensorLeaf`'s."""
     return TorchSaving(TensorLeaf(options, coverage, _nothing, late=False, numbers=numbers, summary=summary))
+
+
+def replayer() -> Any:
+    """Return the module that runs recorded calls again, for probe-analysis."""
+    from . import replay  # a run that saves values does not replay
+
+    return replay
 
 
 @define(eq=False)

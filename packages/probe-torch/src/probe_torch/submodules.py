@@ -18,9 +18,7 @@ def submodules(model: nn.Module) -> list[nn.Module]:
     level: list[Any] = [model]
     while level:
         by_id = dict(zip(map(id, level), level, strict=True))
-        fresh = {
-            which: module for which, module in by_id.items() if which not in found and module is not None
-        }
+        fresh = {which: m for which, m in by_id.items() if which not in found and m is not None}
         found |= fresh
         tables = [module._modules for module in fresh.values()]
         level = list(chain.from_iterable(map(dict.values, [t for t in tables if type(t) is dict])))
@@ -41,9 +39,8 @@ def named_submodules(model: nn.Module) -> list[tuple[str, nn.Module]]:
         path, module = waiting.pop()
         if module is None or id(module) in known:
             continue
-        if (
-            type(module).named_modules is not _NAMED_MODULES
-        ):  # a class of its own way, as it may be of a user's
+        # A class of its own way, as it may be of a user's.
+        if type(module).named_modules is not _NAMED_MODULES:
             return list(model.named_modules())
         known.add(id(module))
         found += ((path, module),)

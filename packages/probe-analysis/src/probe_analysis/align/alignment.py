@@ -1,27 +1,26 @@
 """Align the calls of two runs: module with module, and inside of each the calls in their order."""
 
 import math
-from collections import Counter, abc
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import Literal
 
 from attrs import define, field, frozen
 from probe_format.names import with_direction
-from probe_format.schema import Side
 
-from probe_analysis.calls.run import GRADIENTS, Call, Run
+from probe_analysis.calls.compact_run import CompactRun
+from probe_analysis.calls.run import GRADIENTS, Call
 
 from .mapping import Mapping
 from .sequence import aligned
 from .tree import Node, forest, plain_path, without_outer
 
 How = Literal["name", "path", "order", "class", "position"]
-Tensor = abc.Mapping[str, Any]
 Siblings = tuple[list[Node], list[Node]]
 Rule = Callable[[Node, bool], Hashable]
 
 
-@frozen(eq=False)
+@define(eq=False)  # not frozen, as there is one of each record
 class Pair:
     """Hold two calls that are the same call of the model.
 
@@ -32,13 +31,6 @@ class Pair:
     a: Call
     b: Call
     how: How
-
-    def tensors(self, *sides: Side) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Yield the slot of each tensor on these sides that both calls have, and the tensor in either."""
-        others = {value.slot: value.tensor for value in self.b.read().side(*sides)}
-        for value in self.a.read().side(*sides):
-            if value.slot in others:
-                yield value.slot, value.tensor, others[value.slot]
 
 
 @frozen(eq=False)
@@ -61,7 +53,7 @@ class Alignment:
         counts = Counter(pair.how for pair in self.pairs)
         return ", ".join(f"{count} by {how}" for how, count in counts.items()) or "none"
 
-    def beyond(self, a: Run, b: Run) -> tuple[frozenset[str], frozenset[str]]:
+    def beyond(self, a: CompactRun, b: CompactRun) -> tuple[frozenset[str], frozenset[str]]:
         """Return the names of the calls without a partner that come after the end of the other run, where it was cut.
 
         a, b: the runs: first those of ``a`` that ``b`` did not get to, then the other way round.
@@ -71,7 +63,7 @@ class Alignment:
         one, two = (frozenset(call.name for call in calls if call.order > end) for calls, end in only)
         return one, two
 
-    def _end(self, cut: Run, other: Literal["a", "b"]) -> int:
+    def _end(self, cut: CompactRun, other: Literal["a", "b"]) -> int:
         """Return the place in the other run of the last call that a run that was cut has completed."""
         own = "b" if other == "a" else "a"
         pairs = sorted(self.pairs, key=lambda pair: int(getattr(pair, other).order), reverse=True)
@@ -90,11 +82,11 @@ class Alignment:
         return layers, apis
 
 
-def align(a: Run, b: Run, mapping: Mapping | None = None) -> Alignment:
+def align(a: CompactRun, b: CompactRun, mapping: Mapping | None = None) -> Alignment:
     """Return which call of ``a`` is which call of ``b``. mapping: names of ``a`` as ``b`` has them."""
     if mapping is None and (a.calls is b.calls or list(a.by_name) == list(b.by_name)):
         return Alignment(tuple(Pair(x, y, "name") for x, y in zip(a.calls, b.calls, strict=True)), (), ())
-    state = _State(a, b, mapping or Mapping())
+    state = _Alignment(a, b, mapping or Mapping())
     tops: Siblings = ([], [])
     wrappers: list[Call] = []
     for run, top in ((a, tops[0]), (b, tops[1])):
@@ -107,16 +99,7 @@ def align(a: Run, b: Run, mapping: Mapping | None = None) -> Alignment:
     state.match(ones, twos)
     state.match_wrappers(wrappers)
     state.match_rest()
-    pairs = tuple(sorted(state.pairs.values(), key=lambda pair: pair.a.order))
-    taken = {id(pair.b) for pair in pairs}
-    wrappers = [call for call in wrappers if call.name not in state.pairs and id(call) not in taken]
-    left_out, paths = {call.name for call in wrappers}, {call.path for call in wrappers}
-    return Alignment(
-        pairs,
-        tuple(c for c in a.calls if c.name not in state.pairs and not _wraps(c, left_out, paths)),
-        tuple(c for c in b.calls if id(c) not in taken and not _wraps(c, left_out, paths)),
-        tuple(wrappers),
-    )
+    return state.found(wrappers)
 
 
 def _wraps(call: Call, wrappers: set[str], paths: set[str]) -> bool:
@@ -127,13 +110,26 @@ def _wraps(call: Call, wrappers: set[str], paths: set[str]) -> bool:
 
 
 @define(eq=False)
-class _State:
+class _Alignment:
     """Collect the pairs of two runs. pairs: name in ``a`` -> pair."""
 
-    a: Run
-    b: Run
+    a: CompactRun
+    b: CompactRun
     mapping: Mapping
     pairs: dict[str, Pair] = field(factory=dict)
+
+    def found(self, wrappers: Sequence[Call]) -> Alignment:
+        """Return the alignment. wrappers: calls that only hand on, of which those without a pair are left out."""
+        pairs = tuple(sorted(self.pairs.values(), key=lambda pair: pair.a.order))
+        taken = {id(pair.b) for pair in pairs}
+        alone = [call for call in wrappers if call.name not in self.pairs and id(call) not in taken]
+        left_out, paths = {call.name for call in alone}, {call.path for call in alone}
+        return Alignment(
+            pairs,
+            tuple(c for c in self.a.calls if c.name not in self.pairs and not _wraps(c, left_out, paths)),
+            tuple(c for c in self.b.calls if id(c) not in taken and not _wraps(c, left_out, paths)),
+            tuple(alone),
+        )
 
     def match(self, ones: Sequence[Node], twos: Sequence[Node]) -> None:
         """Match the nodes of two lists, and what is inside of the nodes that match."""
@@ -169,8 +165,9 @@ class _State:
         """Tell modules apart by their path, functions by name and the shapes that they take and return."""
         if node.is_module:
             return "module", self.mapping.layer(node.path) if first else node.path
-        parts = (self.a if first else self.b).read(node.call)
-        shapes = tuple(tuple(v.tensor["shape"]) for v in parts.side("in", "out"))
+        run = self.a if first else self.b
+        parts = () if node.call.order in run.damaged else run.read(node.call).side("in", "out")
+        shapes = tuple(tuple(v.tensor["shape"]) for v in parts)
         return "api", self._function(node.call, first), shapes
 
     def _same_kind(self, node: Node, first: bool) -> Hashable:

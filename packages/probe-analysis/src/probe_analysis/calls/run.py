@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from attrs import frozen
+from attrs import define, frozen
 from probe_format import Dump, Rank, Record
 from probe_format import open as open_dump
 from probe_format.errors import FormatError
-from probe_format.names import ApiName, ModuleName, ParamsGradName, with_direction
-from probe_format.schema import Parts, others, parts_of, why_lost
+from probe_format.names import (
+    ApiName,
+    ModuleName,
+    ParamsGradName,
+    parse_debug_name,
+    parse_name,
+    with_direction,
+)  # fmt: skip
+from probe_format.schema import Parts, parts_of
+
+from .tabled import opened as opened_tables
 
 Kind = Literal["module", "api", "parameters_grad", "optimizer_grad", "debug"]
 GRADIENTS: tuple[Kind, ...] = ("parameters_grad", "optimizer_grad")
@@ -21,7 +31,7 @@ BETWEEN_RANKS = ("Distributed.", "MintDistributed.")
 """How the names of calls begin that get something of other ranks."""
 
 
-@frozen(eq=False)
+@define(eq=False)  # not frozen, as there is one of each record
 class Call:
     """Hold one record of a run.
 
@@ -41,6 +51,11 @@ class Call:
     parent: str | None
     order: int
     rank: Rank
+
+    def of(self, rank: Rank) -> Call:
+        """Return the same call as another rank made it."""
+        parts = self.name, self.kind, self.backward, self.what, self.path, self.count, self.parent, self.order
+        return Call(*parts, rank)
 
     @property
     def record(self) -> Record:
@@ -66,33 +81,44 @@ class Call:
 
     @property
     def line(self) -> str:
-        """Return the line of the user's code that made it, ``File a.py, line 3, in f, x = g(x)``; empty if unknown.
+        """Return the line of the model's code that made it, ``File a.py, line 3, in f, x = g(x)``; empty if unknown.
 
-        Frames of the framework and of installed packages are passed over where a frame of the user's own is there.
+        It is the innermost frame outside of the framework and of Probe, where one is there.
         """
         frames = self.stack
         return next(filter(is_own, frames), frames[0] if frames else "")
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """Return where it was made, as spec/results.md has it."""
+        where = {"run": self.rank.label, "call": self.name}
+        return where | {"line": self.line, "modules": list(self.modules)}
+
     def role(self, slot: str) -> str:
         """Return what an input is to the function, as ``weight``; empty where that is not known."""
-        if self.kind != "api" or self.backward:
-            return ""
-        kind, _, place = slot.partition(".")
-        if kind == "input_kwargs":
-            return place if any(place in roles for roles in _ROLES.values()) else ""
-        roles = _ROLES.get(self.what.lower(), ())
-        return roles[int(place)] if place.isdigit() and int(place) < len(roles) else ""
+        return "" if self.kind != "api" or self.backward else _role(self.what, slot)
 
 
 #: Functions -> what their arguments are, of those whose modules have parameters and buffers.
-_BATCH_NORM = ("", "running_mean", "running_var", "weight", "bias")
+_BATCH_NORM = ("", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
 _ROLES = {
     **dict.fromkeys(("linear", "dense", "conv1d", "conv2d", "conv3d"), ("", "weight", "bias")),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), ("", "weight", "bias")),
-    **dict.fromkeys(("layer_norm", "group_norm", "rms_norm"), ("", "", "weight", "bias")),
+    **dict.fromkeys(("layer_norm", "group_norm"), ("", "", "weight", "bias", "eps")),
+    "rms_norm": ("", "", "weight", "eps"),
     **dict.fromkeys(("batch_norm", "instance_norm"), _BATCH_NORM),
     **dict.fromkeys(("embedding", "embedding_bag", "prelu"), ("", "weight")),
+    **dict.fromkeys(("dropout", "dropout2d", "alpha_dropout"), ("", "p", "training")),
 }
+
+
+@lru_cache(maxsize=4096)
+def _role(what: str, slot: str) -> str:
+    kind, _, place = slot.partition(".")
+    if kind == "input_kwargs":
+        return place if any(place in roles for roles in _ROLES.values()) else ""
+    roles = _ROLES.get(what.lower(), ())
+    return roles[int(place)] if place.isdigit() and int(place) < len(roles) else ""
 
 
 class AtCall:
@@ -120,21 +146,12 @@ def _in_lines(frames: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(" ".join(frame.split()) for frame in frames)
 
 
-_INSTALLED = ("/site-packages/", "/dist-packages/", "<frozen ", "<string>")
+_NOT_THE_MODEL = re.compile(r"(site|dist)-packages/(torch|mindspore|probe_\w+)/|<frozen |<string>")
 
 
 def is_own(frame: str) -> bool:
-    """Return whether a frame is the user's own, not one of the framework or of another installed package."""
-    return not any(part in frame for part in _INSTALLED)
-
-
-def ended_inside(call: Call, record: Any) -> bool:
-    """Return whether the process of a run that was cut ended inside of a call. record: the call's, as in the file."""
-    if not isinstance(record, dict):
-        return False
-    # A backward call is written when it begins. Journals of version 1 did not mark what had not come by then.
-    blank = call.backward and call.kind == "module" and not parts_of(record).side("out")
-    return bool(record.get("incomplete")) or blank or any(why_lost(leaf) for _, leaf in others(record))
+    """Return whether a frame is of the user's script or of a model's code, not of the framework or of Probe."""
+    return _NOT_THE_MODEL.search(frame) is None
 
 
 #: A dump, or the path of one.
@@ -156,31 +173,27 @@ class Run:
     @cached_property
     def calls(self) -> tuple[Call, ...]:
         """Return every record as a call, in the order of completion. Raises FormatError when a file is damaged."""
-        parents = self.rank.construct.parents
+        rank, parents = self.rank, self.rank.construct.parents
+        saved = rank.header.get("level") == "debug"  # msprobe 1.2 writes its names in another form
         counts: dict[tuple[str, str, str, bool], int] = {}
+        paths: dict[str, str] = {}
         found = []
-        for order, record in enumerate(self.rank.records):
-            kind, what, path, backward = _described(record)
-            parent = parents.get(record.name)
+        for order, name in enumerate(rank.records.names):
+            kind, what, path, backward = _described(name, saved)
+            parent = parents.get(name)
             if kind == "api" and parent is not None:
-                path = ".".join(parent.split(".")[1:-3])  # empty for a node that is not a module
+                if parent not in paths:
+                    paths[parent] = ".".join(parent.split(".")[1:-3])  # empty for a node that is not a module
+                path = paths[parent]
             key = (kind, what, path, backward)
             count = counts.get(key, 0)
             counts[key] = count + 1
-            found.append(Call(record.name, kind, backward, what, path, count, parent, order, self.rank))
+            found.append(Call(name, kind, backward, what, path, count, parent, order, rank))
         return tuple(found)
 
     @cached_property
     def by_name(self) -> dict[str, Call]:
         return {call.name: call for call in self.calls}
-
-    def read(self, call: Call) -> Parts:
-        """Return the tensors of a call, and its other arguments. Raises DamagedError when it is not valid JSON."""
-        return call.read()
-
-    def ended_inside(self, call: Call) -> bool:
-        """Return whether, in a run that was cut, the process ended inside of a call: what it returned is not there."""
-        return ended_inside(call, call.record.json)
 
     @property
     def framework(self) -> str:
@@ -222,7 +235,7 @@ def runs_of(dump: Source, *, step: int | None = None, rank: int | None = None) -
     step, rank: only these; None for all.
     Raises FormatError when there is no dump, or it has no such step or rank.
     """
-    opened = dump if isinstance(dump, Dump) else open_dump(dump)
+    opened = dump if isinstance(dump, Dump) else opened_tables(Path(dump)) or open_dump(dump)
     chosen = [r for r in opened.ranks if step in (None, r.step) and rank in (None, r.number)]
     if not chosen:
         there = ", ".join(sorted({r.label for r in opened.ranks}))
@@ -231,12 +244,12 @@ def runs_of(dump: Source, *, step: int | None = None, rank: int | None = None) -
     return (Run(r.label, r) for r in chosen)
 
 
-def _described(record: Record) -> tuple[Kind, str, str, bool]:
-    """Return (kind, what, path, whether backward) of a record; an unknown name is that of a saved value."""
+def _described(text: str, saved: bool) -> tuple[Kind, str, str, bool]:
+    """Return (kind, what, path, whether backward) of a record's name; an unknown one is that of a saved value."""
     try:
-        name = record.parsed
+        name = parse_debug_name(text) if saved else parse_name(text)
     except FormatError:
-        return "debug", record.name, "", False
+        return "debug", text, "", False
     if isinstance(name, ModuleName):
         return "module", name.cls, name.path, name.direction == "backward"
     if isinstance(name, ApiName):

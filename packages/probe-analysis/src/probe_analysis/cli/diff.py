@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from probe_format.cli import Command, add_dump, add_part, shown
@@ -10,18 +11,35 @@ from probe_format.terminal import say, tell
 from probe_analysis.align.mapping import suggest_mapping
 from probe_analysis.diff.call_diff import CallDiff
 from probe_analysis.diff.diff import Diff, diff
+from probe_analysis.replay.decide import decide
 from probe_analysis.whole_file import write_whole
 
-from .options import add_comparison, add_table, comparison, part, print_rows, table, write_table
+from .options import add_comparison, add_table, comparison, part, show
 
 
 def _run(arguments: argparse.Namespace) -> int:
     with shown("diff", "calls") as progress:
         found = diff(arguments.a, arguments.b, progress=progress, **part(arguments), **comparison(arguments))
+    beside = tell if arguments.format != "table" and not arguments.output else say
     if arguments.suggest_map:
         write_whole(arguments.suggest_map, _mapping_text(found))
-        say(f"wrote {arguments.suggest_map}: check it, then give it with --map")
-    return _show(found, arguments)
+        beside(f"wrote {arguments.suggest_map}: check it, then give it with --map")
+    calls = [(run.a.label, call) for run in found.runs for call in run.calls if not call.exact]
+    show("diff", found, arguments, _story(found), calls, "more records", _row)
+    if arguments.replay:
+        beside(*_decided(found, (arguments.a, arguments.b)))
+    return 1 if found.verdict.state == "different" else 0
+
+
+def _decided(found: Diff, paths: tuple[str, str]) -> Iterator[str]:
+    """Yield in lines which of the two is wrong at the call that is named."""
+    run = next(run for run in found.runs if run.verdict is found.verdict)
+    if found.verdict.call is None:
+        return
+    one, two = (Path(path).name for path in paths)
+    pairs = [(pair.a, pair.b) for pair in run.alignment.pairs]
+    yield ""
+    yield from decide(found.verdict.call, run.a, run.b, pairs, paths if one == two else (one, two))
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +48,9 @@ def _options(parser: argparse.ArgumentParser) -> None:
     add_part(parser)
     add_comparison(parser)
     parser.add_argument("--suggest-map", metavar="FILE", help="write a draft of such a file")
-    add_table(parser, "of the table of calls", "write the table of all calls into this file")
+    what = "run the named call again, exactly, and say which side is wrong (task tensor)"
+    parser.add_argument("--replay", action="store_true", help=what)
+    add_table(parser)
 
 
 def _mapping_text(found: Diff) -> str:
@@ -40,22 +60,6 @@ def _mapping_text(found: Diff) -> str:
         for whole, own in zip((layers, apis), run.alignment.renamed(), strict=True):
             whole.update({name: other for name, other in own.items() if name not in whole})
     return suggest_mapping(layers, apis)
-
-
-def _show(found: Diff, arguments: argparse.Namespace) -> int:
-    verdict = found.verdict
-    rows = [{"run": run.a.label, **_row(call)} for run in found.runs for call in run.calls]
-    if arguments.output:
-        write_table(rows, arguments.format, arguments.output)
-    if arguments.format != "table" and not arguments.output:
-        say(*table(rows, arguments.format).split("\n"))  # for a program: nothing else on standard output
-        tell(verdict.sentence)
-    else:
-        say(*_story(found))
-        differing = [row for row in rows if row["difference"]]
-        if not arguments.output:
-            print_rows(differing, "table", arguments.rows, "more records")
-    return 1 if verdict.state == "different" else 0
 
 
 def _story(found: Diff) -> Iterator[str]:
@@ -75,31 +79,12 @@ def _story(found: Diff) -> Iterator[str]:
             if calls:
                 names = ", ".join(call.name for call in calls[:3]) + (", ..." if len(calls) > 3 else "")
                 yield f"  in the {which} run alone: {len(calls)} records ({names})"
-        for note in run.notes:
-            yield f"  {note}"
-    for label in found.only_a:
-        yield f"{label}: in the first dump alone"
-    for label in found.only_b:
-        yield f"{label}: in the second dump alone"
 
 
-def _row(call: CallDiff) -> dict[str, Any]:
-    worst = call.worst("in", "parameter", "out")
-    found = worst.elements if worst is not None else None
-    apart = [str(argument) for argument in call.arguments]
-    if worst is not None:
-        apart.append(f"{worst.slot} {worst.distance.what}")
-    return {
-        "call": call.pair.a.name,
-        "other": "" if call.pair.b.name == call.pair.a.name else call.pair.b.name,
-        "cause": call.cause or "",
-        "inputs": call.brought,
-        "results": call.made,
-        "allowed": call.allowed,
-        "difference": "; ".join(apart),
-        "cosine": None if found is None else found.cosine,
-        "max_ulp": None if found is None else found.max_ulp,
-    }
+def _row(each: tuple[str, CallDiff]) -> dict[str, Any]:
+    label, call = each
+    row = Diff.row((label, *call.cells))
+    return row | {"other": "" if row["other"] == row["call"] else row["other"]}
 
 
 main = Command(

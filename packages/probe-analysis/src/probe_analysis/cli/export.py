@@ -1,19 +1,26 @@
 """Run ``probe export DIR -o FOLDER``: write a dump as tables for SQL, or as curves for TensorBoard."""
 
 import argparse
+import os
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from probe_format.cli import Command, add_dump, add_part, shown
+from probe_format.errors import UsageError
 from probe_format.terminal import say, tell
 
 from probe_analysis.export.export import FORMS, Exported, export, leftovers
+from probe_analysis.export.follow import DumpFollower, nobody, standard_input
+from probe_analysis.export.store import Store
 
 from .options import part
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.follow:
+        return _follow(arguments)
     with shown("export", "records") as progress:
         found = export(
             arguments.dir,
@@ -32,6 +39,16 @@ def _run(arguments: argparse.Namespace) -> int:
     return 1 if found.errors else 0
 
 
+def _follow(arguments: argparse.Namespace) -> int:
+    if arguments.to != "parquet":
+        raise UsageError("--follow writes Parquet. For TensorBoard run it without, when the job has ended.")
+    if arguments.folder:
+        os.nice(max(0, 10 - os.nice(0)))  # the run goes first
+    dump, store = Path(arguments.dir).absolute(), Store(arguments.output)
+    follower = DumpFollower(dump, store, arguments.folder, **part(arguments), filter=arguments.filter)
+    return 0 if follower.follow(standard_input() if arguments.folder else nobody) else 1
+
+
 def _options(parser: argparse.ArgumentParser) -> None:
     add_dump(parser)
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="the folder to make")
@@ -39,6 +56,9 @@ def _options(parser: argparse.ArgumentParser) -> None:
     add_part(parser)
     parser.add_argument("--filter", default="", metavar="TEXT", help="only records with TEXT in their name")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier export of this name")
+    what = "beside a running job: write each step when it has ended, until Ctrl-C; FOLDER is any address of fsspec"
+    parser.add_argument("--follow", action="store_true", help=what)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
 
 
 def _story(found: Exported) -> Iterator[str]:

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 
 from probe_format.cli import Command, add_dump, add_part
 from probe_format.errors import FormatError
-from probe_format.terminal import say
 
 from probe_analysis.nonfinite.first import Finding, NonFinite, first_non_finite
 
-from .options import add_number, part
+from .options import add_number, add_table, part, show
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -17,7 +16,7 @@ def _run(arguments: argparse.Namespace) -> int:
     found = first_non_finite(arguments.dir, **part(arguments), **limits)
     if found.first is None and not found.known:
         raise FormatError(found.sentence)
-    say(*_story(found, arguments.risks))
+    show("nan", found, arguments, _story(found, arguments.rows))
     return 0 if found.first is None else 1
 
 
@@ -25,8 +24,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
     add_dump(parser)
     add_part(parser)
     add_number(parser, "--before", 20, "calls before it to show (20)")
-    add_number(parser, "--risks", 10, "values close to a limit (10)")
     add_number(parser, "--factor", 8.0, "how close to overflow a value is shown (8 times)")
+    add_table(parser)
 
 
 def _story(found: NonFinite, risks: int) -> Iterator[str]:
@@ -42,7 +41,6 @@ def _story(found: NonFinite, risks: int) -> Iterator[str]:
         yield ""
         for label, count in found.counts.items():
             yield f"{label}: {count} records hold values that are not finite"
-    yield from found.lost
     if found.risks:
         yield ""
         yield f"close to the limits of their dtype: {len(found.risks)}"

@@ -5,15 +5,17 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from probe_format.cli import whole_number
-from probe_format.jsonio import finite
-from probe_format.terminal import say
+from probe_format.errors import UsageError
+from probe_format.terminal import say, tell
 
 from probe_analysis.align.mapping import load_mapping
-from probe_analysis.compare.tolerance import Tolerance
+from probe_analysis.calls.engine import Engine, in_process, in_processes, on_dask
+from probe_analysis.frame import Framed
 from probe_analysis.whole_file import write_whole
 
 #: What `add_comparison` adds, as attributes of the parsed arguments.
@@ -43,9 +45,27 @@ def _amount(text: str) -> float:
     return found
 
 
-def add_table(parser: Options, form: str, output: str) -> None:
-    """Add the options of a table. form, output: the help of ``--format`` and ``--output``."""
-    parser.add_argument("--format", choices=sorted(FORMATS), default="table", help=form)
+def add_engine(parser: Options) -> None:
+    workers = "so many processes read the ranks (1)"
+    parser.add_argument("--workers", type=whole_number, default=1, metavar="N", help=workers)
+    engine = "the workers of a scheduler read them instead, which see the dump under the same path"
+    parser.add_argument("--engine", choices=("dask",), help=engine)
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="of the engine, as tcp://host:8786")
+
+
+def engine(arguments: argparse.Namespace) -> Engine:
+    """Return what reads the ranks. Raises UsageError for options that do not go together."""
+    if (arguments.engine is None) != (arguments.scheduler is None):
+        raise UsageError("--engine dask and --scheduler ADDRESS go together.")
+    if arguments.engine:
+        return on_dask(arguments.scheduler)
+    return in_processes(arguments.workers) if arguments.workers > 1 else in_process
+
+
+def add_table(parser: Options, output: str = "write all of it into this file, as its suffix says") -> None:
+    """Add the options of `show`. output: the help of ``--output``."""
+    what = "what to print: the findings, or all rows; json is spec/results.md"
+    parser.add_argument("--format", choices=sorted(FORMATS), default="table", help=what)
     parser.add_argument("-o", "--output", metavar="FILE", help=output)
     add_number(parser, "--rows", 20, "rows on the terminal (20)")
 
@@ -67,7 +87,7 @@ def comparison(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "noise": arguments.noise,
         "mapping": load_mapping(arguments.map) if arguments.map else None,
-        "tolerance": Tolerance() if arguments.tolerance is None else Tolerance(fixed=arguments.tolerance),
+        "tolerance": arguments.tolerance,
         "load": not arguments.statistics_only,
     }
 
@@ -76,25 +96,46 @@ Rows = Sequence[Mapping[str, Any]]
 Writer = Callable[[Rows], str]
 
 
+def show(
+    command: str,
+    found: Framed,
+    arguments: argparse.Namespace,
+    story: Iterable[str],
+    rows: Sequence[Any] = (),
+    more: str = "",
+    row: Callable[[Any], Mapping[str, Any]] = dict,
+) -> None:
+    """Print a result for people, and write all of it to ``--output``; or print that, for a program.
+
+    rows: what people are shown below the story. more: what there is when they are not shown all.
+    row: makes the row of one of them.
+    """
+    place, form = arguments.output, arguments.format
+    form = SUFFIXES.get(Path(place).suffix.lower(), form) if place and form == "table" else form
+    if place:
+        write_whole(place, _text(command, found, form) + "\n")
+    if form != "table" and not place:
+        say(*_text(command, found, form).split("\n"))  # for a program: nothing else on standard output
+        tell(found.sentence, *found.remarks)
+        return
+    say(*story, *(f"note: {remark}" for remark in found.remarks))
+    if rows[: arguments.rows] and not place:
+        say("", *table([*map(row, rows[: arguments.rows])], "table").split("\n"))
+        if len(rows) > arguments.rows:
+            say(f"... and {len(rows) - arguments.rows} {more}: --rows N or -o FILE shows them")
+
+
+def _text(command: str, found: Framed, form: str) -> str:
+    document = found.document(command)
+    return json.dumps(document, indent=1) if form == "json" else table(document["rows"], form)
+
+
 def table(rows: Rows, form: str) -> str:
-    """Return the rows in one of `FORMATS`; the keys of the first row are the columns. Empty without rows.
+    """Return the rows in one of `FORMATS` but json; the keys of the first row are the columns. Empty without rows.
 
     Numbers are rounded to 6 digits where people read them, and written whole where programs do.
     """
-    return FORMATS[form](rows) if rows or form == "json" else ""
-
-
-def write_table(rows: Rows, form: str, path: str) -> None:
-    write_whole(path, table(rows, form) + "\n")
-
-
-def print_rows(rows: Rows, form: str, most: int, more: str) -> None:
-    """Print the first rows after a blank line, and how many ``more`` there are; nothing where none is to be shown."""
-    if not rows[:most]:
-        return
-    say("", *table(rows[:most], form).split("\n"))
-    if len(rows) > most:
-        say(f"... and {len(rows) - most} {more}: --rows N or -o FILE shows them")
+    return _WRITERS[form](rows) if rows else ""
 
 
 def _cell(value: Any) -> str:
@@ -124,11 +165,6 @@ def _csv(rows: Rows) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def _json(rows: Rows) -> str:
-    """Write numbers that are not finite as Probe's own files do: JSON has none."""
-    strict = ({k: finite(v) if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-    return json.dumps(list(strict), indent=1)
-
-
-FORMATS: dict[str, Writer] = {"table": _terminal, "markdown": _markdown, "csv": _csv, "json": _json}
-"""Name of a format -> what writes it."""
+_WRITERS: dict[str, Writer] = {"table": _terminal, "markdown": _markdown, "csv": _csv}
+FORMATS = (*_WRITERS, "json")
+SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".txt": "table"}

@@ -2,16 +2,14 @@
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
 
 from probe_format.cli import Command, add_part, shown
 from probe_format.errors import UsageError
-from probe_format.terminal import say
 
-from probe_analysis.ranks.disagreement import WHY, Disagreement, ranks_text
+from probe_analysis.ranks.disagreement import WHY, ranks_text
 from probe_analysis.ranks.ranks import Ranks, ranks
 
-from .options import add_number, add_table, print_rows, write_table
+from .options import add_engine, add_number, add_table, engine, show
 
 _MOST = 1_000_000  #: ranks in a group; more is taken for a typing error
 _CODES = {"agree": 0, "disagree": 1, "nothing compared": 2}
@@ -25,26 +23,25 @@ def _run(arguments: argparse.Namespace) -> int:
             groups=[_group(text) for text in arguments.groups],
             agree=arguments.agree,
             tolerance=arguments.tolerance,
+            engine=engine(arguments),
             progress=progress,
         )
-    rows = [_row(each) for each in found.disagreements]
-    if arguments.output:
-        write_table(rows, arguments.format, arguments.output)
-    say(*_story(found))
-    if not arguments.output:
-        print_rows(rows, arguments.format, arguments.rows, "more, most of which follow")
+    show("ranks", found, arguments, _story(found), [*found.rows()], "more, most of which follow", found.row)
     return _CODES[found.state]
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dir", help="a dump_path, or a step folder, with several ranks")
+    parser.add_argument(
+        "dir", help="a dump_path or a step folder with several ranks, or the tables that probe export wrote"
+    )
     add_part(parser, rank="")
     groups = "which ranks are replicas, as '0,2 1,3' or '0-3 4-7'; found out from the weights without"
     parser.add_argument("--groups", nargs="+", default=[], metavar="RANKS", help=groups)
     agree = "further tensors that all ranks should agree on, as 'Module.norm.*.output.*'"
     parser.add_argument("--agree", nargs="+", default=[], metavar="PATTERN", help=agree)
     add_number(parser, "--tolerance", 0.0, "the relative difference up to which ranks agree (0)")
-    add_table(parser, "of the table", "write the table of all disagreements into this file")
+    add_engine(parser)
+    add_table(parser)
 
 
 def _group(text: str) -> list[int]:
@@ -82,20 +79,6 @@ def _story(found: Ranks) -> Iterator[str]:
             count = f"{found.checked[reason]} tensors, " if found.checked.get(reason) else ""
             yield f"  {count}{apart} apart: {why}"
     yield "not blamed: data, activations and gradients before their reduction, which differ between data-parallel ranks"
-    for note in found.notes:
-        yield f"note: {note}"
-
-
-def _row(found: Disagreement) -> dict[str, Any]:
-    return {
-        "step": found.step,
-        "call": found.call.name,
-        "slot": found.slot,
-        "why": found.reason,
-        "ranks": " | ".join(",".join(map(str, group)) for group in found.parting),
-        "odd": ",".join(map(str, found.odd)),
-        "difference": found.detail,
-    }
 
 
 main = Command(

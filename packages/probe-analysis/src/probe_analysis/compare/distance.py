@@ -1,37 +1,47 @@
 """Measure how far two calls are apart: two tensors by their records and by their saved values, and other arguments."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from attrs import frozen
+from attrs import define, frozen
 from probe_format.jsonio import number
 from probe_format.statistics import NOT_FINITE, WHOLE
 from probe_format.values import plain
 
-from .tolerance import dtype_name, eps_of
+from .dtypes import dtype_name, eps_of, range_of
+from .level import sketched
 
 Numbers = Sequence[float | None]
+_FOUR = range(len(WHOLE))
 
 
-@frozen
+@define(eq=False)  # not frozen, as there is one of each tensor that differs
 class Distance:
     """Say how far two tensors are apart.
 
     relative: the largest relative difference of a number; 0 where nothing differs, infinity where no number could
-    make up for it (another shape or dtype, NaN on one side).
-    what: the difference in words, empty where nothing differs.
+    make up for it (another shape, NaN on one side).
+    said: the difference in words, empty where nothing differs; or which statistic it is, and the two numbers.
     form: whether they are tensors of another form: shape or dtype differ, or only one of them is there.
     """
 
     relative: float
-    what: str = ""
+    said: str | tuple[str, float | None, float | None] = ""
     form: bool = False
+
+    @property
+    def what(self) -> str:
+        """Return the difference in words."""
+        return self.said if isinstance(self.said, str) else f"{self.said[0]} {_told_apart(*self.said[1:])}"
 
 
 SAME = Distance(0.0)
+OTHER_BITS = "the same statistics, other bits"
+"""The words where checksums alone differ: elements that were exchanged, or what is too little for statistics."""
 
 
 def distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> Distance:
@@ -46,15 +56,20 @@ def distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> Distance:
     if shapes[0] != shapes[1]:
         return Distance(math.inf, f"shape {_shape(shapes[0])} against {_shape(shapes[1])}", form=True)
     types = dtype_name(str(a["dtype"])), dtype_name(str(b["dtype"]))
-    if types[0] != types[1]:
-        return Distance(math.inf, f"dtype {types[0]} against {types[1]}", form=True)
+    if types[0] != types[1]:  # numbers are compared as numbers
+        found = _statistics(a, b, math.prod(shapes[0]))
+        words = f"dtype {types[0]} against {types[1]}" + (f", {found.what}" if found.what else "")
+        return Distance(found.relative, words, form=True)
     sums = a.get("md5"), b.get("md5")
     summed = _of_one_kind(*sums)
     if summed and sums[0] == sums[1]:
         return SAME
     found = _statistics(a, b, math.prod(shapes[0]))
+    if (apart := sketched(a, b) or 0.0) > 2.0 * found.relative:  # a sketch is give or take a third
+        more = f", {found.what}" if found.what else ""
+        return Distance(apart, f"elements about {100 * apart:.2g} % apart{more}")
     if found.relative == 0.0 and summed:
-        return Distance(eps_of(types[0]) or math.inf, "the same statistics, other bits")
+        return Distance(eps_of(types[0]) or math.inf, OTHER_BITS)
     return found
 
 
@@ -75,7 +90,7 @@ def _has_numbers(tensor: Mapping[str, Any]) -> bool:
 def _statistics(a: Mapping[str, Any], b: Mapping[str, Any], count: int) -> Distance:
     one, two = _plain(a), _plain(b)
     if one is not None and two is not None:
-        return SAME if one == two else _worst(WHOLE, one, two, count)
+        return SAME if one == two else apart(one, two, count)
     if not (_has_numbers(a) and _has_numbers(b)):
         return SAME
     broken = _broken(a), _broken(b)
@@ -84,7 +99,7 @@ def _statistics(a: Mapping[str, Any], b: Mapping[str, Any], count: int) -> Dista
     high, low = ("finite_max", "finite_min") if broken[0] and "finite_max" in a else ("Max", "Min")
     names = (high, low, "Mean", "Norm")
     x, y = ([_finite(tensor.get(key)) for key in names] for tensor in (a, b))
-    return _worst(names, x, y, count)
+    return apart(x, y, count, names)
 
 
 def _plain(tensor: Mapping[str, Any]) -> tuple[float, float, float, float] | None:
@@ -97,24 +112,29 @@ def _plain(tensor: Mapping[str, Any]) -> tuple[float, float, float, float] | Non
     return (high, low, mean, norm) if ends == 0.0 else None
 
 
-def _worst(names: Sequence[str], one: Numbers, two: Numbers, count: int) -> Distance:
-    """Return the largest relative difference of two lists of Max, Min, Mean and Norm."""
-    largest = norm = 0.0
-    for high, low, _, length in (one, two):  # loops, as this runs for each tensor
-        largest = max(largest, abs(high or 0.0), abs(low or 0.0))
-        norm = max(norm, abs(length or 0.0))
+def apart(one: Numbers, two: Numbers, count: int, names: Sequence[str] = WHOLE) -> Distance:
+    """Return the largest relative difference of two lists of Max, Min, Mean and Norm. This runs for each tensor."""
+    (high, low, _, length), (high2, low2, _, length2) = one, two
+    largest = max(abs(high or 0.0), abs(low or 0.0), abs(high2 or 0.0), abs(low2 or 0.0))
+    norm = max(abs(length or 0.0), abs(length2 or 0.0))
+    scales = largest, largest, norm / math.sqrt(count) if count and norm else largest, norm
     relative, at = 0.0, -1
-    for i, (x, y) in enumerate(zip(one, two, strict=True)):
+    for i in _FOUR:
+        x, y = one[i], two[i]
         if x is None or y is None or x == y:
             continue
-        middle = norm / math.sqrt(count) if count and norm else largest
-        scale = (largest, largest, middle, norm)[i]
-        apart = abs(x - y) / scale if scale else math.inf
-        if apart > relative:
-            relative, at = apart, i
-    if at < 0:
-        return SAME
-    return Distance(relative, f"{names[at]} {one[at]:.6g} against {two[at]:.6g}")
+        share = abs(x - y) / scales[i] if scales[i] else math.inf
+        if share > relative:
+            relative, at = share, i
+    return SAME if at < 0 else Distance(relative, (names[at], one[at], two[at]))
+
+
+def _told_apart(x: float | None, y: float | None) -> str:
+    """Return two numbers in words, with as many digits as tell them apart, and at least six."""
+    if x is None or y is None:
+        return f"{x} against {y}"
+    digits = next((n for n in range(6, 17) if f"{x:.{n}g}" != f"{y:.{n}g}"), 17)
+    return f"{x:.{digits}g} against {y:.{digits}g}"
 
 
 def _broken(tensor: Mapping[str, Any]) -> str:
@@ -147,6 +167,10 @@ def _shape(shape: Any) -> str:
     return "x".join(map(str, shape)) if shape else "()"
 
 
+_PLACE = re.compile(r"'?(cpu|cuda|gpu|npu|xpu|mps|Ascend)(:\d+)?'?$")
+_ENDS = frozenset(repr(range_of(dtype)[1]) for dtype in ("float16", "bfloat16", "float32", "float64"))
+
+
 @frozen
 class ArgumentDifference:
     """Name an argument that two calls got with another value.
@@ -158,6 +182,12 @@ class ArgumentDifference:
     slot: str
     a: str
     b: str
+
+    @property
+    def of_setting(self) -> bool:
+        """Return whether it only says on which device a run is, or where its dtype ends (masks are filled with it)."""
+        place = _PLACE.match(self.a) and _PLACE.match(self.b)
+        return bool(place) or {self.a.lstrip("-"), self.b.lstrip("-")} <= _ENDS
 
     def __str__(self) -> str:
         return f"{self.slot} {self.a or 'not given'} against {self.b or 'not given'}"
@@ -198,7 +228,7 @@ class Elements:
     relative: the largest difference, relative to the largest magnitude in either tensor.
     cosine: of the angle between the two as vectors; 1 where both are zero.
     max_ulp: the largest difference in units of the last place of the dtype; 0 for integers.
-    beyond: the share of elements that differ by more than the tolerance.
+    apart: the norm of the difference, relative to the larger norm: the level, where elements are known.
     """
 
     max_abs: float
@@ -206,23 +236,21 @@ class Elements:
     relative: float
     cosine: float
     max_ulp: float
-    beyond: float
+    apart: float
     count: int
 
 
-def compare_elements(a: Array, b: Array, dtype: str, tolerance: float) -> Elements:
+def compare_elements(a: Array, b: Array, dtype: str) -> Elements:
     """Return the differences of two arrays of one shape.
 
     a, b: the values; NaN equals NaN, and infinities equal those of their sign.
     dtype: what the tensors were computed in, for the unit of the last place.
-    tolerance: relative to the largest magnitude.
     """
     one, two = np.ravel(a), np.ravel(b)
     blocks = [slice(i, i + _BLOCK) for i in range(0, one.size, _BLOCK)]
     largest = max((_largest(x[s]) for x in (one, two) for s in blocks), default=0.0)
     eps = eps_of(dtype)
-    max_abs = max_rel = max_ulp = dot = aa = bb = 0.0
-    beyond = 0
+    max_abs = max_rel = max_ulp = dot = aa = bb = dd = 0.0
     for s in blocks:
         x, y = _wide(one[s]), _wide(two[s])
         with np.errstate(all="ignore"):
@@ -238,17 +266,22 @@ def compare_elements(a: Array, b: Array, dtype: str, tolerance: float) -> Elemen
                 _, exponent = np.frexp(np.where(np.isfinite(bigger), bigger, 1.0))
                 ulps = apart / np.ldexp(eps, exponent - 1)
                 max_ulp = max(max_ulp, float(ulps.max(initial=0.0)))
-            beyond += int(np.count_nonzero(apart > tolerance * largest))
             both = np.isfinite(x) & np.isfinite(y)
             x, y = np.where(both, x, 0.0), np.where(both, y, 0.0)
             scale = largest or 1.0
-            x, y = x / scale, y / scale
+            x, y, apart = (
+                x / scale,
+                y / scale,
+                np.where(both, apart, np.where(apart > 0.0, np.inf, 0.0)) / scale,
+            )
             dot += float(np.real(np.vdot(x, y)))
             aa += float(np.real(np.vdot(x, x)))
             bb += float(np.real(np.vdot(y, y)))
+            dd += float(np.dot(apart, apart))
     cosine = dot / math.sqrt(aa * bb) if aa and bb else (1.0 if aa == bb else 0.0)
     relative = 0.0 if max_abs == 0.0 else (max_abs / largest if largest else math.inf)
-    return Elements(max_abs, max_rel, relative, cosine, max_ulp, beyond / (one.size or 1), one.size)
+    norm = 0.0 if dd == 0.0 else (math.sqrt(dd / max(aa, bb)) if max(aa, bb) else math.inf)
+    return Elements(max_abs, max_rel, relative, cosine, max_ulp, norm, one.size)
 
 
 def _wide(x: Array) -> Array:

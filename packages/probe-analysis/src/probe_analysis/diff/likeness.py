@@ -1,6 +1,6 @@
-"""Tell whether two runs recorded the same things in the same way, so that what one of them lacks is a finding."""
+"""Tell whether two runs recorded the same things in the same way, and note what differs and is no finding."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from probe_format.errors import FormatError
 
@@ -8,8 +8,13 @@ from probe_analysis.align.alignment import Alignment
 from probe_analysis.calls.run import Run
 from probe_analysis.compare.distance import comparable
 
-from .call_diff import CallDiff
+from .call_diff import CallDiff, Comparison
+from .course import Course
 
+_OTHER_FORM = (
+    "the gradients that functions pass on are not compared: "
+    "msprobe writes them in another order and number than Probe"
+)
 _KINDS = {"module": "modules", "api": "functions", "debug": "saved values"}
 
 
@@ -32,13 +37,42 @@ def recorded_otherwise(a: Run, b: Run) -> str | None:
     return None
 
 
-def left_out(calls: Sequence[CallDiff]) -> str | None:
-    """Return in words what of the calls only one of the runs has recorded, and is not compared; else None."""
+def not_compared(
+    how: Comparison, calls: Sequence[CallDiff], other: str | None, beyond: Sequence[frozenset[str]]
+) -> Iterator[str]:
+    """Yield, a line each, what was not compared.
+
+    other: what `recorded_otherwise` says. beyond: the names of each run's calls that come after the end of the other.
+    """
+    if not how.passed_on:
+        yield _OTHER_FORM
+    if other is not None:
+        yield other
     sides = next((call.unshared for call in calls if call.unshared), ())
-    if not sides:
-        return None
-    what = " and ".join(_PARTS[side] for side in sides)
-    return f"{what} of calls were not compared where only one run has them (data_mode)"
+    if sides:
+        what = " and ".join(_PARTS[side] for side in sides)
+        yield f"{what} of calls were not compared where only one run has them (data_mode)"
+    for which, run in (("first", how.a), ("second", how.b)):
+        if run.rank.lost:
+            yield f"in the {which} run: {run.rank.lost}"
+        yield from (f"of the {which} run alone, and not read: {why}" for why in run.damaged.values())
+    for which, names in zip(("second", "first"), beyond, strict=True):
+        if names:
+            yield f"the {which} run was cut off in this step: {len(names)} records come after its end"
+
+
+def no_causes(course: Course) -> Iterator[str]:
+    """Yield, a line each, what differs and is no cause: dtypes, other functions, arguments that change no number."""
+    calls = course.calls
+    words = (v.distance.what for each in calls for v in each.forms)
+    if types := next((x for x in words if x.startswith("dtype")), "").partition(",")[0]:
+        count = sum(bool(each.forms) for each in calls)
+        yield f"{count} records differ in form ({types}): numbers are compared as numbers"
+    if usual := sorted(filter(course.usual, course.others)):
+        yield f"another implementation inside of {len(usual)} modules, as {usual[0]}"
+    if noted := [each for each in calls if each.arguments and each.cause is None]:
+        example = f"{noted[0].pair.a.name}: {noted[0].arguments[0]}"
+        yield f"{len(noted)} calls have other arguments that change no number, as {example}"
 
 
 _PARTS = {"in": "inputs", "out": "results", "parameter": "parameters"}
@@ -58,11 +92,11 @@ def _filtered(run: Run) -> int:
 _SAMPLE = 200
 
 
-def unlike(alignment: Alignment) -> bool:
+def unlike(how: Comparison, alignment: Alignment) -> bool:
     """Return whether both runs have tensors, and none of the first pairs has numbers or checksums in common."""
     some = False
     for pair in alignment.pairs[:_SAMPLE]:
-        for _, one, two in pair.tensors("in", "parameter", "out"):
+        for _, one, two in how.tensors(pair, "in", "parameter", "out"):
             if comparable(one, two):
                 return False
             some = some or 0 not in one["shape"]

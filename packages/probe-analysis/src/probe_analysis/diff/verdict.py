@@ -1,23 +1,17 @@
-"""Say in a sentence what differs first, and where: a call that gives another result, or that only one run made."""
+"""Say in a sentence what differs first, and where."""
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from attrs import frozen
-from probe_format.names import with_direction
 from probe_format.schema import Side
 
-from probe_analysis.align.alignment import Alignment
-from probe_analysis.calls.run import BETWEEN_RANKS, GRADIENTS, AtCall, Call, Run
+from probe_analysis.calls.run import BETWEEN_RANKS, GRADIENTS, AtCall, Call
 
-from .call_diff import CallDiff
-
-if TYPE_CHECKING:
-    from .diff import RunDiff
+from .call_diff import CallDiff, Comparison
 
 State = Literal["same", "within tolerance", "different"]
 
@@ -45,7 +39,7 @@ class Verdict(AtCall):
         return found is not None and found.cause == "output" and found.pair.a.name.startswith(BETWEEN_RANKS)
 
 
-def verdict_of(found: CallDiff, state: State = "different") -> str:
+def verdict_of(how: Comparison, found: CallDiff, state: State = "different") -> str:
     """Return the sentence for a call that differs by its own cause, or at all."""
     call, other = found.pair.a, found.pair.b
     name = call.name if call.name == other.name else f"{call.name} (there {other.name})"
@@ -53,7 +47,11 @@ def verdict_of(found: CallDiff, state: State = "different") -> str:
         several = f", and {len(found.arguments) - 1} more" if len(found.arguments) > 1 else ""
         return f"{name} is called with other arguments: {found.arguments[0]}{several}."
     if found.cause == "parameters":
-        return f"{name} has other parameters: {_parameters(found)}. What it was given before agrees."
+        given = found.worst("in")
+        before = "What it was given before agrees"
+        if given is not None:
+            before = f"It gets another input as well: {_worst(found, 'in')}"
+        return f"{name} has other {_kind(found)}: {_parameters(found)}. {before}."
     if found.cause == "input":
         what = "gradient" if call.backward else "input"
         worst = found.worst("in")
@@ -83,7 +81,36 @@ def verdict_of(found: CallDiff, state: State = "different") -> str:
         )
     took = "the gradients that it gets" if call.backward else "its inputs"
     gave = "those that it passes on do" if call.backward else "its output does"
-    return f"{name} makes the difference: {took} agree, {gave} not: {_worst(found, 'out')}."
+    agree = _agreement(how, found)
+    if found.detail:
+        return f"{name} makes the difference: {took} {agree}, {found.detail}."
+    return f"{name} makes the difference: {took} {agree}, {gave} not: {_worst(found, 'out')}."
+
+
+def _agreement(how: Comparison, found: CallDiff) -> str:
+    """Return how far a call's inputs agree: in their bits, or as far as their statistics tell."""
+    if found.levels("in", "parameter"):
+        return "agree within what rounding explains"
+    both = how.tensors(found.pair, "in", "parameter")
+    sums = [t.get("md5") for _, one, two in both for t in (one, two)]
+    return "agree" if all(isinstance(each, str) for each in sums) else "agree as far as their statistics tell"
+
+
+def also(found: Sequence[CallDiff]) -> str:
+    """Return in words the causes in the forward pass beside the first: parameters before others."""
+    rest = [each for each in found[1:] if not each.pair.a.backward]
+    rest.sort(key=lambda each: each.cause != "parameters")
+    words = [_parameters(each) if each.cause == "parameters" else each.pair.a.name for each in rest[:3]]
+    if not words:
+        return ""
+    more = f", and {len(rest) - 3} more" if len(rest) > 3 else ""
+    return f" Also: {'; '.join(words)}{more}."
+
+
+def _kind(found: CallDiff) -> str:
+    """Return whether it is the parameters of a module that differ, or its buffers."""
+    worst = found.worst("parameter")
+    return "buffers" if worst is not None and worst.slot.startswith("buffers.") else "parameters"
 
 
 def _parameters(found: CallDiff) -> str:
@@ -91,7 +118,7 @@ def _parameters(found: CallDiff) -> str:
     worst = found.worst("parameter")
     if worst is None:
         return ""
-    name = ".".join(part for part in (found.pair.a.path, worst.slot.removeprefix("parameters.")) if part)
+    name = ".".join(part for part in (found.pair.a.path, worst.slot.partition(".")[2]) if part)
     more = sum(value.side == "parameter" for value in found.values) - 1
     return f"{name} {worst.distance.what}" + (f", and {more} more" if more else "")
 
@@ -99,72 +126,3 @@ def _parameters(found: CallDiff) -> str:
 def _worst(found: CallDiff, *sides: Side) -> str:
     worst = found.worst(*sides)
     return "" if worst is None else f"{worst.slot} {worst.distance.what}"
-
-
-def missing_call(found: Alignment, a: Run, b: Run, first: CallDiff | None, limit: float) -> Verdict | None:
-    """Return the call that only one run has, where it comes before the first other difference and explains it."""
-    unreached = frozenset().union(*found.beyond(a, b))
-    candidates = [item for item in _places(found) if item[1].name not in unreached]
-    alone = {id(call) for _, call, _ in candidates}
-    paired = {id(call) for pair in found.pairs for call in (pair.a, pair.b)}
-    modules = (call for pair in found.pairs for call in (pair.a, pair.b) if call.kind == "module")
-    matched = {(id(call.rank), call.path) for call in modules}
-    for place, call, is_a in candidates:
-        if place > limit:
-            break
-        run, there, which, other = (a, b, "first", "second") if is_a else (b, a, "second", "first")
-        if call.backward and call.kind in ("module", "api"):
-            name = with_direction(call.name, "forward")
-            forward = run.by_name.get(name)
-            if id(forward) in paired:
-                sentence = f"No gradient comes to {name} in the {other} run; in the {which} one it does."
-                if not any(each.backward for each in there.calls):
-                    why = "no backward pass, or data_mode left them out"
-                    sentence += f" It has no backward records at all: {why}."
-                return Verdict("different", sentence, call, place=place)
-            if forward is not None and first is not None and _takes_gradients(first):
-                return _alone(forward, run, which, alone, first, place)
-        elif call.kind in GRADIENTS and (id(call.rank), call.path) in matched:
-            sentence = f"{call.name} has gradients in the {which} run alone."
-            return Verdict("different", sentence, call, place=place)
-        elif first is not None and not first.pair.a.backward and call.kind in ("module", "api"):
-            return _alone(call, run, which, alone, first, place)
-    return None
-
-
-def alone_before(earlier: Sequence[RunDiff]) -> str:
-    """Return in words the first call of an earlier step that only one run has: what it wrote may be seen later."""
-    for run in earlier:
-        unreached = frozenset().union(*run.alignment.beyond(run.a, run.b))
-        for which, calls in (("first", run.alignment.only_a), ("second", run.alignment.only_b)):
-            for call in calls:
-                if call.kind in ("module", "api") and not call.backward and call.name not in unreached:
-                    return f" Before it, in {run.a.label}, {call.name} is called in the {which} run alone."
-    return ""
-
-
-def _takes_gradients(first: CallDiff) -> bool:
-    """Return whether a difference came with a gradient, which may be that of a call that only one run has."""
-    return first.pair.a.backward and (first.cause == "input" or first.pair.a.kind in GRADIENTS)
-
-
-def _alone(call: Call, run: Run, which: str, alone: set[int], first: CallDiff, place: float) -> Verdict:
-    """Return the verdict on a call, or on the outermost module around it that only one run has as well."""
-    for name in call.modules:
-        around = run.by_name.get(name)
-        if around is None or id(around) not in alone:
-            break
-        call = around
-    what = f"{call.name} is called in the {which} run alone"
-    sentence = f"{what}; the first number that differs after it is in {first.pair.a.name}."
-    return Verdict("different", sentence, call, place=place)
-
-
-def _places(found: Alignment) -> list[tuple[float, Call, bool]]:
-    """Return each call that only one run has: its place in the order of the first, and whether that has it."""
-    orders = sorted((pair.b.order, pair.a.order) for pair in found.pairs)
-    places: list[tuple[float, Call, bool]] = [(call.order, call, True) for call in found.only_a]
-    for call in found.only_b:
-        at = bisect.bisect_left(orders, (call.order,))
-        places.append((orders[at][1] - 0.5 if at < len(orders) else math.inf, call, False))
-    return sorted(places, key=lambda item: item[0])

@@ -11,7 +11,7 @@ from probe_format.schema import why_lost
 from probe_format.statistics import KEYS, NOT_FINITE, TABLE, WHOLE
 from probe_format.values import plain
 
-from probe_analysis.compare.tolerance import dtype_name
+from probe_analysis.compare.dtypes import dtype_name
 
 SCHEMA_VERSION = "1.1"
 """The first number changes when a column changes its meaning or goes, the second when one is added."""

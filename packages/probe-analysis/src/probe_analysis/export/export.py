@@ -84,6 +84,8 @@ def export(
         raise UsageError(f"export writes {' or '.join(FORMS)}, not {form!r}.")
     if group < 1:
         raise UsageError(f"A group has at least one row, not {group}.")
+    if "://" in str(to):
+        raise UsageError(f"{to} is no folder: with --follow, steps are written to any address as they end.")
     files = [] if filter else _watch_files(dump, step, rank)
     try:
         runs = sorted(runs_of(dump, step=step, rank=rank), key=_place)

@@ -98,7 +98,7 @@ def _file(tensor: Tensor) -> str | None:
 
 #: The first key of a slot -> the role of what stands there.
 _ROLES = {"input": "input", "output": "output"}
-_ROLES |= {"input_args": "input", "input_kwargs": "kwarg", "parameters": "parameter"}
+_ROLES |= {"input_args": "input", "input_kwargs": "kwarg", "parameters": "parameter", "buffers": "parameter"}
 
 
 def place(keys: ValuePath, kind: str) -> dict[str, Any]:

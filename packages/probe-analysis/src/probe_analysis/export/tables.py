@@ -25,7 +25,7 @@ def write_tables(runs: Iterable[Run], folder: Path, count: ExportCount, group: i
     group: how many rows of a table are held in memory.
     Raises ProbeError, which names the extra, where pyarrow is not installed.
     """
-    pyarrow = _pyarrow()
+    pyarrow = load_pyarrow()
     for run in runs:
         with ExitStack() as stack:
             part = _part(run)
@@ -40,7 +40,7 @@ def write_tables(runs: Iterable[Run], folder: Path, count: ExportCount, group: i
 
 def write_watched(files: Iterable[WatchFile], folder: Path, count: ExportCount, group: int = GROUP) -> None:
     """Write the table of the numbers that task `watch` left: one row for each tensor of each step."""
-    pyarrow = _pyarrow()
+    pyarrow = load_pyarrow()
     for file in files:
         path = folder / "watch" / f"rank={file.rank or 0}" / f"{file.path.stem}.parquet"
         with closing(_TableWriter(pyarrow, "watch", WATCHED, path, group)) as table:
@@ -62,7 +62,8 @@ def write_watched(files: Iterable[WatchFile], folder: Path, count: ExportCount, 
                 count.amounts["watched"] += len(found)
 
 
-def _pyarrow() -> Any:
+def load_pyarrow() -> Any:
+    """Return pyarrow. Raises ProbeError, which names the extra, where it is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -100,7 +100,7 @@ class Job:
             tuple(_curves(files)),
             pace,
             tuple(_bad(files)),
-            _trigger(self.path),
+            _trigger(self.path, files),
         )
 
 
@@ -146,8 +146,12 @@ def _is_bad(norm: float | None, is_wide: bool) -> bool:
     return norm is not None and not is_wide and magnitude(norm) == float("inf")
 
 
-def _trigger(path: Path) -> str | None:
-    """Return the trigger in the newest report that names one."""
+def _trigger(path: Path, files: list[WatchFile]) -> str | None:
+    """Return the last trigger of the watch files, or that in the newest report that names one."""
+    triggers = [trigger for file in files for trigger in file.triggers]
+    if triggers:
+        number, when, why = max(triggers, key=lambda each: each[0])
+        return f"step {number}: {when}: {why}"
     for step in sorted(find_steps(path), key=lambda each: -each.step)[:_MOST_STEPS]:
         for report in sorted(step.path.glob(f"*/{REPORT}")):
             document: Any = None

@@ -5,18 +5,19 @@ The rule itself is probe-format's (spec/statistics.md, What is not finite), so t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from probe_format.jsonio import number
 from probe_format.read import Suspect, begins, none_begins, origins
 from probe_format.schema import Value
 
 from probe_analysis.calls.run import AtCall, Call, Run, Source, runs_of
-from probe_analysis.frame import Framed, frame_of
+from probe_analysis.calls.skipped import Skipped
+from probe_analysis.frame import Framed
 
-from .watch import Risk, Watch
+from .lookout import Lookout, Risk
 
 
 @frozen(eq=False)
@@ -27,8 +28,8 @@ class Finding(AtCall):
     call: the call.
     given: those of its inputs and parameters that are not finite.
     made: those of its results.
-    outside: whether it got what no recorded call made, and makes nothing of another kind; then it is the outermost
-        call that got it.
+    outside: whether the values came from outside: no recorded call made them, and this one, the outermost that got
+        them, makes none of another kind.
     before: the calls completed before it in its rank, the last one last.
     order: how many calls were completed in its rank before the first with such a value: itself, or one inside of it.
     """
@@ -63,7 +64,8 @@ class NonFinite(Framed):
     risks: values close to the largest or the smallest that their dtype can hold, the closest first.
     calls: how many records were read.
     known: how many of them have numbers to tell by; checksums alone say nothing.
-    lost: of each run that has it, what is lost and may hold such a value.
+    notes: of each run that has it, what is lost and may hold such a value.
+    skipped: the label of each run that cannot be read, and why.
     """
 
     first: Finding | None
@@ -73,21 +75,35 @@ class NonFinite(Framed):
     risks: tuple[Risk, ...]
     calls: int
     known: int = 0
-    lost: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = field(factory=dict)
+    columns = "what run call line sentence"
+
+    @property
+    def state(self) -> str:
+        return "finite" if self.first is None else "not finite"
 
     @property
     def sentence(self) -> str:
         """Return the finding in words, or that there is none."""
         if self.first is not None:
             return self.first.sentence
-        return none_begins(self.calls, self.known, sum(self.counts.values()), lost=bool(self.lost))
+        return none_begins(self.calls, self.known, sum(self.counts.values()), lost=bool(self.notes))
 
-    def frame(self) -> Any:
-        """Return a ``pandas.DataFrame`` with a row for each finding and each risk: what, run, call, line, sentence."""
-        found = ("first in forward", self.forward), ("first in backward", self.backward)
-        rows = [(what, f.run.label, f.call.name, f.line, f.sentence) for what, f in found if f is not None]
-        rows += [(r.kind, r.run.label, r.call.name, "", r.sentence) for r in self.risks]
-        return frame_of("what run call line sentence", rows)
+    def blamed(self) -> Iterator[tuple[str, str, Call]]:
+        """Yield the first finding, and that of the other pass."""
+        found = [("forward", self.forward), ("backward", self.backward)]
+        for way, each in sorted(found, key=lambda x: x[1] is not self.first):
+            if each is not None:
+                yield way, each.sentence, each.call
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield a row for each finding and each risk."""
+        for way, f in ("forward", self.forward), ("backward", self.backward):
+            if f is not None:
+                yield f"first in {way}", f.run.label, f.call.name, f.line, f.sentence
+        for r in self.risks:
+            yield r.kind, r.run.label, r.call.name, "", r.sentence
 
 
 def first_non_finite(
@@ -98,22 +114,24 @@ def first_non_finite(
     step, rank: only these; None for all. The first step with such a value decides; within it the rank in which the
         fewest calls come before it.
     before: how many calls that led there are kept.
-    factor: how close to the limits of its dtype a value is a risk.
-    Raises FormatError when the dump cannot be read.
+    factor: a value is a risk where so many times its magnitude overflows its dtype.
+    A rank that cannot be read is skipped, and noted. Raises FormatError when none can be read.
     """
-    watches = []
+    lookouts, skipped = [], Skipped()
     for run in runs_of(dump, step=step, rank=rank):
-        watch = Watch(run, factor)
-        for call in run.calls:
-            watch.look(call, call.read())
-        watches.append(watch)
-    return non_finite_in(watches, before=before)
+        with skipped.trying(run.label):
+            lookout = Lookout(run, factor)
+            for call in run.calls:
+                lookout.look(call, call.read())
+            lookouts.append(lookout)
+    skipped.unless(lookouts)
+    return evolve(non_finite_in(lookouts, before=before), skipped=skipped)
 
 
-def non_finite_in(watches: Iterable[Watch], *, before: int = 20) -> NonFinite:
+def non_finite_in(lookouts: Iterable[Lookout], *, before: int = 20) -> NonFinite:
     """Return where a dump stops being finite, of which all calls were looked at.
 
-    watches: of each of its runs.
+    lookouts: of each of its runs.
     before: as in `first_non_finite`.
     """
     findings: list[Finding] = []
@@ -121,16 +139,16 @@ def non_finite_in(watches: Iterable[Watch], *, before: int = 20) -> NonFinite:
     risks: list[Risk] = []
     lost: list[str] = []
     calls = known = 0
-    for watch in watches:
-        if what := watch.run.rank.lost:
-            lost.append(f"{watch.run.label}: {what}")
-        calls += watch.calls
-        known += watch.known
-        risks += watch.risks
-        suspects = watch.suspects
-        findings += _firsts(watch.run, suspects, before)
+    for lookout in lookouts:
+        if what := lookout.run.rank.lost:
+            lost.append(f"{lookout.run.label}: {what}")
+        calls += lookout.calls
+        known += lookout.known
+        risks += lookout.risks
+        suspects = lookout.suspects
+        findings += _firsts(lookout.run, suspects, before)
         if suspects:
-            counts[watch.run.label] = len(suspects)
+            counts[lookout.run.label] = len(suspects)
     first = min(findings, key=lambda f: (f.run.rank.step or 0, f.order), default=None)
     in_step = [f for f in findings if first is not None and f.run.rank.step == first.run.rank.step]
     risks.sort(key=lambda risk: risk.distance)

@@ -1,19 +1,20 @@
 """Divide ranks by what they hold, and say in words where those that should agree do not."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from functools import cached_property
+import math
+import struct
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal
 
 from attrs import frozen
 from probe_format.statistics import WHOLE
 
-from probe_analysis.calls.run import AtCall, Call, Run
+from probe_analysis.calls.run import AtCall, Call
 from probe_analysis.compare.distance import distance
+from probe_analysis.compare.levels import level_of
 
-#: Rank -> a tensor of it.
-Held = Mapping[int, Mapping[str, Any]]
-#: Ranks by what they hold: the largest group first, of equal ones that with the lowest rank.
-Parting = tuple[tuple[int, ...], ...]
+from .held import Held, Parting, Piles, all_of, in_order, lowest, ranks_in
+
+_FLOATS = struct.Struct("4d")
 
 
 def mark(tensor: Mapping[str, Any]) -> Hashable:
@@ -22,29 +23,53 @@ def mark(tensor: Mapping[str, Any]) -> Hashable:
     if isinstance(tensor.get("md5"), str):
         return shape, tensor["dtype"], tensor["md5"]
     numbers = tuple(tensor.get(key) for key in WHOLE)
+    if all(type(x) is float for x in numbers):
+        return shape, tensor["dtype"], _FLOATS.pack(*(float(x or 0.0) for x in numbers))  # -0.0 is 0.0
     if numbers[0] is None and numbers[3] is None:
         return None
     return shape, tensor["dtype"], *numbers
 
 
-def parted(tensors: Held, tolerance: float = 0.0, key: Callable[..., Hashable] = mark) -> Parting:
-    """Return which ranks hold the same tensor.
+def held_in(piles: Piles) -> Held | None:
+    """Return who holds which tensor; None where that is too much."""
+    return (
+        None if piles is None else {bits: _tensor(known, content) for known, (bits, content) in piles.items()}
+    )
 
-    tensors: rank -> its tensor; one without numbers is left out.
-    tolerance: the relative difference up to which two are the same.
+
+def _tensor(known: Any, content: Any) -> Any:
+    """Return a tensor of piles: the content may lack its floats, which are in the mark."""
+    if isinstance(known, tuple) and isinstance(known[2], bytes):
+        return {**content, **dict(zip(WHOLE, _FLOATS.unpack(known[2]), strict=True))}
+    return content
+
+
+def parted(held: Held, tolerance: float = 0.0, key: Callable[..., Hashable] | None = None) -> list[int]:
+    """Return which ranks hold the same tensor, as bits: the most first, of as many those with the lowest rank.
+
+    held: a tensor without numbers is left out.
+    tolerance: the level of difference up to which two are the same.
     """
-    groups: list[tuple[Hashable, int, list[int]]] = []
-    for rank, tensor in tensors.items():
-        own = key(tensor)
+    groups: list[tuple[Hashable, Any, list[int]]] = []
+    for bits in sorted(held, key=lowest):
+        tensor = held[bits]
+        own = (key or mark)(tensor)
         if own is None:
             continue
         for other, first, members in groups:
-            if own == other or (tolerance and distance(tensors[first], tensor).relative <= tolerance):
-                members.append(rank)
+            if own == other or (tolerance and _apart(first, tensor) <= tolerance):
+                members.append(bits)
                 break
         else:
-            groups.append((own, rank, [rank]))
-    return tuple(sorted((tuple(members) for _, _, members in groups), key=lambda m: (-len(m), m)))
+            groups.append((own, tensor, [bits]))
+    return in_order(all_of(members) for _, _, members in groups)
+
+
+def _apart(a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
+    """Return the level at which two tensors are apart, or infinity where no rounding explains it."""
+    found = distance(a, b).relative
+    level = level_of(a, b) if 0.0 < found < math.inf else None
+    return found if level is None else level.largest
 
 
 def trusted(tensor: Mapping[str, Any]) -> bool:
@@ -60,12 +85,17 @@ def trusted(tensor: Mapping[str, Any]) -> bool:
 
 
 #: Why ranks should agree on something.
-Reason = Literal["call", "weight", "update", "collective", "placement", "form", "computed", "asked"]
+Reason = Literal[
+    "call", "weight", "update", "argument", "buffer", "constant", "collective", "placement", "form", "computed", "asked"
+]  # fmt: skip
 
 WHY: Mapping[Reason, str] = {
     "call": "collective calls, and the modules of replicas: every rank must make them, or the others wait for it",
     "weight": "weights of replicas: all begin alike and get the same updates",
     "update": "what the optimizer, or the clipping of gradients, of replicas works with: gradients are reduced by then",
+    "argument": "numbers, flags and texts that replicas give to functions, train or eval mode among them",
+    "buffer": "running statistics of batch norms, unless each replica keeps its own",
+    "constant": "tensors that no record has made, and that are the same in each step: buffers, tables",
     "collective": "results of all_reduce, broadcast and all_gather: the same on each rank of the group",
     "placement": "DTensors, on ranks that hold the same part: their placement says so",
     "form": "dtype, whole shape and placement of a DTensor: the same on each rank of its mesh",
@@ -103,55 +133,26 @@ def ranks_text(ranks: tuple[int, ...]) -> str:
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}"
 
 
-def odd_of(parting: Parting) -> tuple[int, ...]:
-    """Return the ranks that stand against a majority; empty where no group is larger than every other."""
-    if len(parting) > 1 and len(parting[0]) > len(parting[1]):
-        return tuple(sorted(rank for group in parting[1:] for rank in group))
-    return ()
+def odd_of(groups: Sequence[int]) -> int:
+    """Return the ranks that stand against a majority; none where no group is larger than every other."""
+    if len(groups) > 1 and groups[0].bit_count() > groups[1].bit_count():
+        return all_of(groups[1:])
+    return 0
 
 
-@frozen(slots=False, eq=False)
-class Local:
-    """Give the gradients of parameters as the backward pass of one rank left them, before any reduction."""
-
-    run: Run
-
-    def _gradients(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        for call in self.run.calls:
-            if call.kind == "parameters_grad":
-                yield from ((f"{call.name}.{v.slot}", v.tensor) for v in self.run.read(call).values)
-
-    @cached_property
-    def names(self) -> dict[Hashable, str]:
-        """Return what tells each gradient apart -> its name."""
-        found: dict[Hashable, str] = {}
-        for name, tensor in self._gradients():
-            if trusted(tensor):
-                found.setdefault(mark(tensor), name)
-        return found
-
-    @cached_property
-    def shapes(self) -> dict[str, list[str]]:
-        """Return the shape of gradients -> the names of those that have it."""
-        found: dict[str, list[str]] = {}
-        for name, tensor in self._gradients():
-            found.setdefault(str(tensor["shape"]), []).append(name)
-        return found
-
-
-def unreduced(tensors: Mapping[int, tuple[Local, Mapping[str, Any]]]) -> tuple[tuple[int, ...], str]:
+def unreduced(held: Held, own: Mapping[str, int], of_shape: Sequence[str]) -> tuple[int, str]:
     """Return the ranks that use their own gradient where others do not, and a sentence on whose gradient it is.
 
-    tensors: rank -> its own gradients, and the tensor that its optimizer got.
+    held: what the optimizers got.
+    own: parameter -> the ranks that got what their own backward pass left in its gradient.
+    of_shape: the gradients that have the shape of what they got.
     """
-    own = {rank: name for rank, (local, tensor) in tensors.items() if (name := local.names.get(mark(tensor)))}
+    everyone = all_of(held)
+    own = {name: some for name, bits in own.items() if (some := bits & everyone)}
     if not own:
-        local, tensor = next(iter(tensors.values()))
-        same = local.shapes.get(str(tensor["shape"]), [])
-        return (), f"By its shape it belongs to {same[0]}" if len(same) == 1 else ""
-    ranks = tuple(own)
-    name = next(iter(own.values()))
-    if len(own) == len(tensors):
-        return (), f"On every rank it is what its own backward pass left in {name}: nothing was reduced"
-    left = f"On {ranks_text(ranks)} it is what its own backward pass left in {name}"
+        return 0, f"By its shape it belongs to {of_shape[0]}" if len(of_shape) == 1 else ""
+    ranks, name = all_of(own.values()), min(own, key=lambda each: lowest(own[each]))
+    if ranks == everyone:
+        return 0, f"On every rank it is what its own backward pass left in {name}: nothing was reduced"
+    left = f"On {ranks_text(ranks_in(ranks))} it is what its own backward pass left in {name}"
     return ranks, f"{left}: it was not reduced there"

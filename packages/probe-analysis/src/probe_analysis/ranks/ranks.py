@@ -1,20 +1,24 @@
 """Compare the ranks of a dump where they should agree, and name the first place where they do not."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 from attrs import define, field, frozen
 from probe_format.errors import FormatError, UsageError
 
-from probe_analysis.calls.run import Progress, Run, Source, runs_of
-from probe_analysis.frame import Framed, frame_of
+from probe_analysis.calls.engine import Engine, in_process
+from probe_analysis.calls.run import Call, Progress, Run, Source, runs_of
+from probe_analysis.calls.skipped import Skipped
+from probe_analysis.frame import Framed
 
-from .compact_run import CompactRun, Shared
 from .disagreement import Disagreement, ranks_text
+from .held import all_of, bits_of, lowest, ranks_in
 from .replicas import History, Replicas, replicas_of, weights_of
 from .rows import Stop
 from .step import compare_step
+from .summary import RankBlock, StepSummary, summarised
 
 
 @frozen(eq=False, repr=False)
@@ -28,6 +32,7 @@ class Ranks(Framed):
     replicas: which ranks should hold the same weights, and how that was found out.
     steps: the steps, by their labels.
     notes: what else is different, or could not be compared, and need not be a fault.
+    skipped: the label of each rank that cannot be read, and why.
     """
 
     stopped: Stop | None
@@ -38,6 +43,8 @@ class Ranks(Framed):
     numbers: tuple[int, ...]
     steps: tuple[str, ...]
     notes: tuple[str, ...]
+    skipped: Skipped
+    columns = "step call slot reason ranks odd difference"
 
     @property
     def state(self) -> str:
@@ -58,11 +65,17 @@ class Ranks(Framed):
             return f"nothing compared: {ranks} have no numbers of {what}"
         return f"agree: {ranks} agree on all {total} {what}"
 
-    def frame(self) -> Any:
-        """Return a ``pandas.DataFrame`` with a row for each disagreement, in the order of execution."""
-        found = self.disagreements
-        rows = ((d.step, d.call.name, d.slot, d.reason, d.parting, d.odd, d.detail) for d in found)
-        return frame_of("step call slot reason parting odd detail", rows)
+    def blamed(self) -> Iterator[tuple[str, str, Call | None]]:
+        """Yield the first disagreement, and where a rank stopped."""
+        if self.first is not None:
+            yield self.first.reason, self.first.sentence, self.first.call
+        if self.stopped is not None:
+            yield "stopped", self.stopped.sentence, self.stopped.call
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield a row for each disagreement, in the order of execution."""
+        for d in self.disagreements:
+            yield d.step, d.call.name, d.slot, d.reason, [*map(list, d.parting)], [*d.odd], d.detail
 
 
 def ranks(
@@ -72,6 +85,7 @@ def ranks(
     groups: Sequence[Sequence[int]] = (),
     agree: Sequence[str] = (),
     tolerance: float = 0.0,
+    engine: Engine = in_process,
     progress: Progress | None = None,
 ) -> Ranks:
     """Return where ranks disagree that should agree.
@@ -80,21 +94,35 @@ def ranks(
     groups: which ranks are replicas, each group a sequence of ranks; found out from the weights when empty.
     agree: patterns of further tensors that all ranks should agree on, as ``Module.norm.*.output.*``.
     tolerance: the relative difference up to which two tensors agree, where not even rounding explains one.
-    progress: called with (label, calls compared, calls in all).
+    engine: what reads the ranks, in blocks: `in_process`, `in_processes` or `on_dask`.
+    progress: called with (label, blocks or calls compared, how many in all).
     Raises FormatError when the dump cannot be read or has no step with several ranks, UsageError for a rank in
     ``groups`` that the dump does not have, and for a pattern in ``agree`` that matches nothing.
     """
     steps = _Steps()
     found: list[Disagreement] = []
-    for label, runs in steps.of_several(runs_of(dump, step=step)):
+    for label, runs in groupby(runs_of(dump, step=step), key=lambda run: run.label.rpartition("/")[0]):
+        listed = dict(steps.listed(runs))
+        if not listed:
+            continue
+        there = bits_of(listed)
+        blocks = (RankBlock(label, some, there, agree, tolerance) for some in _blocks([*listed.values()]))
+        summary = engine(
+            summarised, blocks, StepSummary.with_, progress and partial(progress, label)
+        ).settled(all_are_here=True)
+        if not steps.has_several(summary):
+            continue
+        cohorts = summary.by_first
         if not steps.compared:
-            for rank in (rank for group in groups for rank in group if rank not in runs):
-                raise UsageError(f"The groups name rank {rank}, but the dump has the ranks {_listed(runs)}.")
-            weights = {rank: weights_of(run) for rank, run in runs.items()}
-            replicas, history = replicas_of(runs, weights, groups), History(any(weights.values()))
-        history.stopped = history.stopped or steps.left(label, runs)
-        steps.compared[label] = tuple(runs)
-        found += compare_step(label, runs, replicas, history, agree, tolerance, progress)
+            for rank in (rank for group in groups for rank in group if not summary.members >> rank & 1):
+                here = _listed(ranks_in(summary.members))
+                raise UsageError(f"The groups name rank {rank}, but the dump has the ranks {here}.")
+            weights = {first: weights_of(cohort) for first, cohort in cohorts.items()}
+            replicas, history = replicas_of(cohorts, weights, groups), History(any(weights.values()))
+        history.stopped = history.stopped or steps.left(label, summary.members)
+        steps.compared[label] = summary.members
+        numbered = {number: run.rank for number, run in listed.items()}
+        found += compare_step(summary, replicas, history, agree, numbered, progress)
     if not steps.compared:
         raise steps.nothing()
     unmatched = [pattern for pattern in agree if pattern not in history.asked]
@@ -103,75 +131,83 @@ def ranks(
             f"No tensor that several ranks have matches {', '.join(map(repr, unmatched))}. A pattern is of the record "
             "and the place in it, as 'Module.norm.LayerNorm.forward.0.output.0' or 'Module.norm.*.output.*'."
         )
-    numbers, labels = next(iter(steps.compared.values())), tuple(steps.compared)
+    numbers, labels = ranks_in(next(iter(steps.compared.values()))), tuple(steps.compared)
     notes, checked = (*steps.notes(), *history.notes), dict(history.checked)
     first = found[0] if found else None
-    return Ranks(history.stopped, first, tuple(found), checked, replicas, numbers, labels, notes)
+    known = checked, replicas, numbers, labels, notes, steps.skipped
+    return Ranks(history.stopped, first, tuple(found), *known)
+
+
+#: How many ranks are read at once. Their numbers lie beside one another, and so do, mostly, those that get the same.
+_BLOCK = 64
+
+
+def _blocks(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
+    """Yield the ranks in blocks, which go by their numbers alone: whoever reads them, the same are compared."""
+    for _, some in groupby(runs, key=lambda run: (run.rank.number or 0) // _BLOCK):
+        yield [*some]
 
 
 @define
 class _Steps:
     """Go through the steps of a dump one by one, and keep what is not compared.
 
-    compared: the steps of several ranks, label -> their numbers.
-    labels: of all ranks of all steps.
+    compared: the steps of several ranks, label -> these, as bits.
+    labels: the first of all ranks of all steps.
     alone: step -> its only rank.
-    damaged: the ranks that cannot be read, label -> why.
+    skipped: the ranks that cannot be read: the others may tell enough.
     """
 
-    compared: dict[str, tuple[int, ...]] = field(factory=dict)
+    compared: dict[str, int] = field(factory=dict)
     labels: list[str] = field(factory=list)
     alone: dict[str, int] = field(factory=dict)
-    damaged: dict[str, FormatError] = field(factory=dict)
+    skipped: Skipped = field(factory=Skipped)
 
-    def of_several(self, runs: Iterable[Run]) -> Iterator[tuple[str, dict[int, CompactRun]]]:
-        """Yield each step that has several ranks, and its runs by the numbers of their ranks."""
-        for label, ranks in groupby(runs, key=lambda run: run.label.rpartition("/")[0]):
-            found = dict(sorted(self._readable(ranks)))
-            if len(found) > 1:
-                yield label, found
-            elif found:
-                (self.alone[label],) = found
-
-    def _readable(self, runs: Iterable[Run]) -> Iterator[tuple[int, CompactRun]]:
-        shared = Shared()
+    def listed(self, runs: Iterable[Run]) -> Iterator[tuple[int, Run]]:
+        """Yield the runs of a step that have a rank, each with its number."""
         for run in runs:
-            self.labels.append(run.label)
-            if run.rank.number is None:
-                continue
-            try:
-                yield run.rank.number, CompactRun.of(run, shared)
-            except FormatError as damaged:  # the others may tell enough
-                self.damaged[run.label] = damaged
+            if len(self.labels) < _SHOWN:
+                self.labels.append(run.label)
+            if run.rank.number is not None:
+                yield run.rank.number, run
 
-    def left(self, label: str, runs: Collection[int]) -> Stop | None:
+    def has_several(self, summary: StepSummary) -> bool:
+        """Return whether a step has several ranks; note what it has not."""
+        for label, (_, error) in sorted(summary.skipped.items(), key=lambda each: each[1][0]):
+            self.skipped.first = self.skipped.first or error
+            self.skipped[label] = str(error)
+        if summary.members.bit_count() == 1:
+            self.alone[summary.step] = lowest(summary.members)
+        return summary.members.bit_count() > 1
+
+    def left(self, label: str, runs: int) -> Stop | None:
         """Return which ranks of the steps before are not in one that others began; None when they are all there."""
-        before = sorted({rank for ranks in self.compared.values() for rank in ranks} - set(runs))
-        gone = tuple(rank for rank in before if f"{label}/rank{rank}" not in self.damaged)
-        why = f"{ranks_text(gone)} stopped before {label}, which {ranks_text(tuple(runs))} began."
+        before = ranks_in(all_of(self.compared.values()) & ~runs)
+        gone = tuple(rank for rank in before if f"{label}/rank{rank}" not in self.skipped)
+        why = f"{ranks_text(gone)} stopped before {label}, which {ranks_text(ranks_in(runs))} began."
         return Stop(label, gone, None, why) if gone else None
 
     def nothing(self) -> FormatError:
-        for error in self.damaged.values():
-            return error
-        return FormatError(
-            f"{_listed(self.labels[:4])} is all there is: to compare ranks it takes two of one step. Give the "
+        return self.skipped.first or FormatError(
+            f"{_listed(self.labels[:_SHOWN])} is all there is: to compare ranks it takes two of one step. Give the "
             "dump_path, or a step folder, in which each rank has a folder."
         )
 
     def notes(self) -> Iterator[str]:
-        for label, error in self.damaged.items():
-            yield f"{label} is not compared: {error}"
         for label, rank in self.alone.items():
             yield f"{label} has rank {rank} alone: not compared."
-        numbers = {*self.alone.values(), *(rank for ranks in self.compared.values() for rank in ranks)}
-        gaps = sorted(set(range(max(numbers))) - numbers)
+        numbers = {*self.alone.values(), *ranks_in(all_of(self.compared.values()))}
+        torn = {int(label.rpartition("/rank")[2] or 0) for label in self.skipped if "/rank" in label}
+        gaps = sorted(set(range(max(numbers))) - numbers - torn)
         if gaps:
             yield f"There is no rank {_listed(gaps)}, though there are higher ones: it was not dumped, or is not here."
         first = next(iter(self.compared.values()))
         for label, ranks in self.compared.items():
             if ranks != first:
-                yield f"{label} has the ranks {_listed(ranks)} alone."
+                yield f"{label} has the ranks {_listed(ranks_in(ranks))} alone."
+
+
+_SHOWN = 4
 
 
 def _listed(items: Any) -> str:

@@ -5,15 +5,17 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from attrs import define, field, frozen
-from probe_format.schema import Parts
+from attrs import define, evolve, field, frozen
 
-from probe_analysis.calls.run import Run
+from probe_analysis.calls.run import Call
 
-from .compact_run import CompactRun
-from .disagreement import mark
-from .expected import in_update, is_divided
-from .rows import PIPES, Joint, Stop, collective
+from .cohort import Cell, Cohort
+from .disagreement import held_in, mark, ranks_text
+from .expected import is_divided
+from .given import Given
+from .groups import PIPES
+from .held import Held, Piles, all_of, bits_of, lowest, ranks_in
+from .rows import Joint, Stop, collective
 
 
 @frozen
@@ -30,83 +32,149 @@ class Weight:
 class Replicas:
     """Say which ranks should hold the same weights, and how that is known.
 
-    groups: ranks that are replicas of one another, in groups of two or more.
+    groups: ranks that are replicas of one another, two or more each, as bits.
+    experts: those that have the same experts, one or more each, where some have others.
     """
 
-    groups: tuple[tuple[int, ...], ...]
+    groups: tuple[int, ...]
     why: str
+    experts: tuple[int, ...] = ()
+
+    def of(self, call: Call) -> tuple[int, ...]:
+        """Return the ranks that should hold the same weights in a module."""
+        return self.experts if self.experts and _is_expert(call.path) else self.groups
+
+    def differ_by_expert(self, held: Held) -> bool:
+        """Return whether those that have the same experts hold alike what others hold another of."""
+        ranks = all_of(held)
+        return len(held) > 1 and {*held} == {bits & ranks for bits in self.experts if bits & ranks}
 
 
-def weights_of(run: Run) -> dict[Weight, Mapping[str, Any]]:
-    """Return the parameters of the modules that a run called, as the first call of each saw them.
+def _is_expert(path: str) -> bool:
+    return "experts" in path.split(".")
+
+
+def weights_of(cohort: Cohort) -> dict[Weight, Cell]:
+    """Return where the parameters are of the modules that some ranks called, as the first call of each saw them.
 
     Those that a record says to be sharded or placed on a mesh are not among them: their own placement speaks for them.
     """
-    found: dict[Weight, Mapping[str, Any]] = {}
+    found: dict[Weight, Cell] = {}
     seen: set[tuple[str, str]] = set()
-    for call in run.calls:
+    for call in cohort.lead.calls:
         if call.kind != "module" or call.backward:
             continue
-        for value in run.read(call).side("parameter"):
-            name = value.slot.partition(".")[2]
-            if (call.path, name) not in seen and not is_divided(value.tensor):
+        for slot, side, base, *_ in cohort.lead.form(call).tensors:
+            name = slot.partition(".")[2]
+            mine = side == "parameter" and slot.startswith("parameters.")  # tables in buffers are everyone's
+            if mine and (call.path, name) not in seen and not is_divided(base):
                 seen.add((call.path, name))
-                found[Weight(call.name, call.path, call.what, name)] = value.tensor
+                found[Weight(call.name, call.path, call.what, name)] = call.order, slot, "held"
     return found
 
 
-#: Rank -> its parameters.
-Weights = Mapping[int, Mapping[Weight, Mapping[str, Any]]]
+#: First rank of each cohort -> its parameters.
+Weights = Mapping[int, Mapping[Weight, Cell]]
+#: How many ways of holding weights are told apart among ranks that make the same calls.
+_MOST = 1024
 
 
-def replicas_of(runs: Mapping[int, Run], weights: Weights, given: Sequence[Sequence[int]]) -> Replicas:
+def replicas_of(cohorts: Mapping[int, Cohort], weights: Weights, given: Sequence[Sequence[int]]) -> Replicas:
     """Return which ranks of a step are replicas.
 
-    given: groups that the user named; empty to find them out.
+    cohorts: by their first ranks. given: groups that the user named; empty to find them out.
     """
+    whole = all_of(cohort.members for cohort in cohorts.values())
     if given:
-        named = tuple(tuple(rank for rank in group if rank in runs) for group in given)
-        several = tuple(group for group in named if len(group) > 1)
+        named = (bits_of(group) & whole for group in given)
+        several = tuple(group for group in named if group.bit_count() > 1)
         return Replicas(several, "The groups of replicas are those that were given.")
     if not any(weights.values()):
         why = "No parameters are recorded but DTensors, so every rank counts as a replica of every other."
-        return Replicas((tuple(runs),), why)
-    groups = _alike(weights)
-    whole = tuple(sorted(runs))
+        return Replicas((whole,), why)
+    shared, own = (
+        {n: {w: at for w, at in cells.items() if _is_expert(w.path) == which} for n, cells in weights.items()}
+        for which in (False, True)
+    )
+    groups = _alike(cohorts, shared if any(shared.values()) else weights)
+    experts = tuple(_alike(cohorts, own)) if any(own.values()) and any(shared.values()) else ()
+    found = _in_groups(cohorts, weights, whole, groups)
+    return evolve(found, experts=experts if len(experts) > 1 else ())
+
+
+def _in_groups(
+    cohorts: Mapping[int, Cohort], weights: Weights, whole: int, groups: Sequence[int]
+) -> Replicas:
+    """Return the replicas where ranks hold most weights alike in some groups. whole: all ranks."""
     if groups == [whole]:
         return Replicas((whole,), "All ranks hold the same weights: they are replicas.")
-    sizes = {len(group) for group in groups}
+    sizes = {group.bit_count() for group in groups}
     if len(sizes) == 1 and sizes != {1}:
-        words = "; ".join(f"ranks {', '.join(map(str, group))}" for group in groups)
+        words = "; ".join(ranks_text(ranks_in(group)) for group in groups[:_SHOWN])
+        words += f"; ... ({len(groups)} groups)" if len(groups) > _SHOWN else ""
         return Replicas(tuple(groups), f"These ranks hold the same weights, and are replicas: {words}.")
-    why = _parallel(runs, weights)
+    why = _parallel(cohorts, weights)
     if not why:
         why = "The ranks have the same modules with the same shapes: they should be replicas."
         return Replicas((whole,), why)
-    found = tuple(group for group in groups if len(group) > 1)
+    found = tuple(group for group in groups if group.bit_count() > 1)
     return Replicas(found, f"Weights are compared only among ranks that hold the same ones, since {why}.")
 
 
-def _alike(weights: Weights) -> list[tuple[int, ...]]:
+_SHOWN = 8
+
+#: Weight -> what tells it apart, and how many elements it has.
+_Marks = dict[Weight, tuple[Hashable, int]]
+
+
+def _alike(cohorts: Mapping[int, Cohort], weights: Weights) -> list[int]:
     """Return the ranks in groups that agree on most of their weights, by count of elements."""
-    groups: list[tuple[dict[Weight, tuple[Hashable, int]], list[int]]] = []
-    for rank, tensors in weights.items():
+    groups: list[tuple[_Marks, list[int]]] = []
+    classes = (each for first, cohort in cohorts.items() for each in _classes(cohort, weights[first]))
+    for bits, tensors in sorted(classes, key=lambda each: lowest(each[0])):
         # What is filled with one number (a new norm's weight) says nothing.
         telling = {w: t for w, t in tensors.items() if t.get("Max") != t.get("Min")} or tensors
-        marks = {weight: (mark(tensor), math.prod(tensor["shape"])) for weight, tensor in telling.items()}
+        marks: _Marks = {
+            weight: (mark(tensor), math.prod(tensor["shape"])) for weight, tensor in telling.items()
+        }
         for other, members in groups:
             same = sum(size for w, (own, size) in marks.items() if other.get(w, (None, 0))[0] == own)
             if 2 * same > max(sum(size for _, size in m.values()) for m in (marks, other)):
-                members.append(rank)
+                members.append(bits)
                 break
         else:
-            groups.append((marks, [rank]))
-    return [tuple(sorted(members)) for _, members in groups]
+            groups.append((marks, [bits]))
+    return [all_of(members) for _, members in groups]
 
 
-def _parallel(runs: Mapping[int, Run], weights: Weights) -> str:
+def _classes(
+    cohort: Cohort, weights: Mapping[Weight, Cell]
+) -> list[tuple[int, dict[Weight, Mapping[str, Any]]]]:
+    """Return the ranks of a cohort that hold all weights alike, and these; each alone where there are too many."""
+    found: list[tuple[int, dict[Weight, Mapping[str, Any]]]] = [(cohort.members, {})]
+    for weight, cell in weights.items():
+        piles: Piles = cohort.piles(cell)
+        if piles is None:
+            base = _base(cohort, cell)
+            piles = {n: (1 << n, {**base, "Max": n, "Norm": n}) for n in ranks_in(cohort.members)}
+        contents, parts = [*(held_in(piles) or {}).items()], []
+        for bits, tensors in found:
+            held = [(some, tensor) for each, tensor in contents if (some := bits & each)]
+            rest = bits & ~all_of(some for some, _ in held)
+            parts += [(some, {**tensors, weight: tensor}) for some, tensor in held]
+            parts += [(rest, tensors)] if rest else []
+        found = parts
+        if len(found) > _MOST:
+            return [(1 << rank, {}) for rank in ranks_in(cohort.members)]
+    return found
+
+
+def _parallel(cohorts: Mapping[int, Cohort], weights: Weights) -> str:
     """Return what tells that the model is divided among the ranks; empty where nothing does."""
-    forms = [{(w.path, w.name): str(t["shape"]) for w, t in tensors.items()} for tensors in weights.values()]
+    forms = [
+        {(w.path, w.name): str(_base(cohorts[first], cell)["shape"]) for w, cell in cells.items()}
+        for first, cells in weights.items()
+    ]
     if any(form.keys() != forms[0].keys() for form in forms):
         return "the ranks have other modules (pipeline or expert parallelism)"
     if any(form != forms[0] for form in forms):
@@ -117,11 +185,16 @@ def _parallel(runs: Mapping[int, Run], weights: Weights) -> str:
         whole = f"{weight.path} {weight.cls} {weight.name}"
         if any(mark in whole for mark in ("_fsdp_wrapped_module", "FullySharded", "_flat_param")):
             return f"{weight.path} is sharded by FSDP"
-        if "experts" in weight.path.split("."):
+        if _is_expert(weight.path):
             return f"{weight.path} is an expert (expert parallelism)"
-    if any(collective(call) in PIPES for run in runs.values() for call in run.calls):
+    if any(collective(call) in PIPES for each in cohorts.values() for call in each.lead.calls):
         return "tensors are sent from rank to rank (pipeline parallelism)"
     return ""
+
+
+def _base(cohort: Cohort, cell: Cell) -> Mapping[str, Any]:
+    order, slot, _ = cell
+    return next(x[2] for x in cohort.lead.forms[order].tensors if x[0] == slot)
 
 
 @define(eq=False)
@@ -129,17 +202,19 @@ class History:
     """Keep what the steps before have shown.
 
     weights: whether modules' parameters are recorded.
-    agreed: (record, slot) of a weight -> the last step in which the ranks agreed on it.
+    agreed: record, slot and first rank of a weight -> the last step in which the ranks agreed on it.
     checked: reason -> how many tensors were compared.
     noted: what need not be a fault: kind -> the first sentence on it, and in how many steps it was seen.
     asked: the patterns of `ranks` that matched a tensor.
+    given: what the replicas gave in the step before.
     """
 
     weights: bool
-    agreed: dict[tuple[str, str], str] = field(factory=dict)
+    agreed: dict[tuple[str, str, int], str] = field(factory=dict)
     checked: Counter[str] = field(factory=Counter)
     noted: dict[str, tuple[str, int]] = field(factory=dict)
     asked: set[str] = field(factory=set)
+    given: Given | None = None
     stopped: Stop | None = None
 
     def note(self, kind: str, label: str, text: str) -> None:
@@ -153,39 +228,36 @@ class History:
         return tuple(text if n == 1 else more.format(text, n - 1) for text, n in self.noted.values())
 
 
-def same_updates(runs: Mapping[int, CompactRun], replicas: Replicas, history: History, label: str) -> bool:
-    """Return whether the replicas' optimizers update the same weights; one that is sharded does not."""
-    updated: dict[int, set[tuple[str, str]]] = {}
-    for rank, run in runs.items():
-        marks: dict[Any, set[tuple[str, str]]] = {}
-        touched = updated.setdefault(rank, set())
-        for call in run.calls:
-            if call.kind == "module" and not call.backward:
-                for value in run.read(call).side("parameter"):
-                    marks.setdefault(mark(value.tensor), set()).add((call.path, value.slot))
-            elif call.kind == "optimizer_grad":
-                touched.update((call.path, value.slot) for value in run.read(call).values)
-            elif in_update(call):
-                for value in run.read(call).side("in"):
-                    touched |= marks.get(mark(value.tensor), set())
-    some = [updated[rank] for group in replicas.groups for rank in group if rank in updated]
-    same = bool(some) and bool(some[0]) and all(each == some[0] for each in some)
-    if any(some) and not same and not any(run.was_cut for run in runs.values()):
+def same_updates(
+    cohorts: Mapping[int, Cohort], replicas: Replicas, history: History, label: str
+) -> list[int]:
+    """Return the groups of replicas whose optimizers update the same weights; one that is sharded does not."""
+    piles = [cohort.piles((0, "", "updated")) for cohort in cohorts.values()]
+    every = [each for found in piles if found for each in found.values()]
+    of_group = {group: {updated for bits, updated in every if bits & group} for group in replicas.groups}
+    all_known = None not in piles
+    same = [group for group, found in of_group.items() if all_known and len(found) == 1 and any(found)]
+    cut = any(cohort.lead.was_cut for cohort in cohorts.values())
+    if any(updated for _, updated in every) and len(same) < len(of_group) and not cut:
         text = "the ranks update different weights (a sharded optimizer, or modules that not all call): not compared."
         history.note("updates", label, text)
     return same
 
 
-def note_inputs(label: str, rows: Sequence[Joint], runs: Mapping[int, CompactRun], history: History) -> None:
+def note_inputs(label: str, rows: Sequence[Joint], cohorts: Mapping[int, Cohort], history: History) -> None:
     """Note it when every replica gets the same data: data-parallel ranks should not."""
     firsts = ((next(iter(row.values())), row) for row in rows)
     tops = ((c, row) for c, row in firsts if c.kind == "module" and not c.backward and c.parent is None)
     call, row = next(tops, (None, {}))
-    if call is None or len(row) < 2:
+    if call is None or sum(cohorts[first].members.bit_count() for first in row) < 2:
         return
-    inputs: dict[int, Parts] = {rank: runs[rank].read(each) for rank, each in row.items()}
-    marks = {repr([mark(v.tensor) for v in took]) for parts in inputs.values() if (took := parts.side("in"))}
-    if len(marks) == 1:
+    takes = {first: cohorts[first].lead.read(each).side("in") for first, each in row.items()}
+    if not any(takes.values()):
+        return
+    marks = {repr([mark(v.tensor) for v in took]) for took in takes.values()}
+    slots = ((first, value.slot) for first, took in takes.items() for value in took)
+    spread = (cohorts[first].spread.get((row[first].order, slot, "given"), {}) for first, slot in slots)
+    if len(marks) == 1 and not any(piles is None or len(piles) > 1 for piles in spread):
         text = f"all ranks give {call.name} the same inputs, so they all compute the same. Right for"
         more = "tensor parallelism; in data parallelism a DistributedSampler is missing."
         history.note("inputs", label, f"{text} {more}")

@@ -1,107 +1,137 @@
-"""Compare the ranks of one step."""
+"""Compare the ranks of one step, when what all of them hold is known."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 
 from attrs import define, evolve
-from probe_format.names import CLIP_GRAD, OPTIMIZER
+from probe_format import Rank
+from probe_format.schema import Parts, Value
 
-from probe_analysis.calls.run import GRADIENTS, Call, Progress
-from probe_analysis.compare.distance import distance
+from probe_analysis.calls.run import Call, Progress
 
-from .compact_run import CompactRun
-from .disagreement import Disagreement, Local, odd_of, parted, ranks_text, unreduced
-from .expected import Expected, expected_of, global_form, in_update, may_agree
+from .cohort import Cohort, kind_of
+from .disagreement import Disagreement, ranks_text, unreduced
+from .expected import Expected, in_update, is_divided, reason_of
+from .given import Given, JointRow, inputs_of
+from .groups import is_collective
+from .held import Held, Kind, Piles, all_of, lowest, ranks_in, within
+from .judge import absence, judged
 from .replicas import History, Replicas, note_inputs, same_updates
-from .rows import Joint, Missing, collective, is_collective, results_of, rounds, rows_of, stop_of
+from .rows import Joint, Missing, collective, rows_of, stop_of
+from .summary import StepSummary, order_of
 
 
 def compare_step(
-    label: str,
-    runs: Mapping[int, CompactRun],
+    summary: StepSummary,
     replicas: Replicas,
     history: History,
     asked: Sequence[str],
-    tolerance: float,
+    ranks: Mapping[int, Rank],
     progress: Progress | None,
 ) -> list[Disagreement]:
-    """Return where the ranks of a step disagree, in the order of execution. runs: rank -> its run."""
-    rows, alone = rows_of(runs)
-    cut = tuple(rank for rank, run in runs.items() if run.was_cut)
+    """Return where the ranks of a step disagree, in the order of execution.
+
+    summary: of all of them. ranks: number -> rank, to name calls by.
+    """
+    label, cohorts = summary.step, summary.by_first
+    runs = {first: cohort.lead for first, cohort in cohorts.items()}
+    members = {first: cohort.members for first, cohort in cohorts.items()}
+    rows, alone = rows_of(runs, members)
+    cut = all_of(members[first] for first, run in runs.items() if run.was_cut)
     if cut:
         why = "did not end the step (killed, failed, or still running): calls after that are not compared."
-        history.note("cut", label, f"{ranks_text(cut)} {why}".capitalize())
-        history.stopped = history.stopped or stop_of(label, rows, runs)
-    lost = [f"rank {rank}, {run.lost}" for rank, run in runs.items() if run.lost]
-    if lost:
-        history.note("lost", label, f"{'; '.join(lost)}. What is lost is not compared.")
-    at = _Step(label, runs, replicas, history, tolerance, {rank: Local(run) for rank, run in runs.items()})
-    found = [*at.missing(alone), *at.collectives()]
-    updates = same_updates(runs, replicas, history, label)
+        history.note("cut", label, f"{ranks_text(ranks_in(cut))} {why}".capitalize())
+        history.stopped = history.stopped or stop_of(label, rows, runs, members)
+    if summary.lost:
+        lost = "; ".join(f"rank {rank}, {what}" for rank, what in summary.lost.items())
+        history.note("lost", label, f"{lost}. What is lost is not compared.")
+    if summary.more:
+        history.note("more", label, f"{summary.more} more disagreements are not listed.")
+    history.checked.update(summary.checked)
+    at = _RanksOfStep(summary, cohorts, replicas, history, asked, ranks)
+    found = [*at.missing(alone), *summary.found]
+    updates = same_updates(cohorts, replicas, history, label)
+    given = Given(replicas.groups, history.given, inputs_of(next(iter(runs.values()))))
     for n, row in enumerate(rows):
-        if len(row) > 1:
-            found += at.row(row, updates, asked)
+        if sum(members[first].bit_count() for first in row) > 1:
+            found += at.row(row, updates, given)
         if progress is not None and n % 256 == 255:
             progress(label, n + 1, len(rows))
-    if history.weights and replicas.groups and replicas.groups[0] == tuple(runs):
-        note_inputs(label, rows, runs, history)
-    return sorted(found, key=lambda d: (d.call.order, d.reason != "call"))
+    found += filter(None, (at.compare(call, expected) for call, expected in given.settled()))
+    given.before, history.given = None, given
+    if history.weights and replicas.groups[:1] == (summary.members,):
+        note_inputs(label, rows, cohorts, history)
+    return sorted(found, key=order_of)
 
 
 @define(eq=False)
-class _Step:
-    """Compare one step. local: rank -> the gradients that its own backward pass left."""
+class _RanksOfStep:
+    """Compare one step. cohorts: by their first ranks, the lowest first. The rest is as in `compare_step`."""
 
-    label: str
-    runs: Mapping[int, CompactRun]
+    summary: StepSummary
+    cohorts: Mapping[int, Cohort]
     replicas: Replicas
     history: History
-    tolerance: float
-    local: Mapping[int, Local]
+    asked: Sequence[str]
+    ranks: Mapping[int, Rank]
 
-    def row(self, row: Joint, updates: bool, asked: Sequence[str]) -> Iterator[Disagreement]:
-        call = next(iter(row.values()))
+    def row(self, joint: Joint, updates: Sequence[int], given: Given) -> Iterator[Disagreement]:
+        call = next(iter(joint.values()))
         if collective(call):
             return  # paired by their groups instead
-        forms = {self.runs[rank].form(each) for rank, each in row.items()}
-        if not asked and not may_agree(call, forms):
-            return
-        parts = {rank: self.runs[rank].read(each) for rank, each in row.items()}
-        taken: set[tuple[int, ...]] = set()
-        known = {"updates": updates, "weights": self.history.weights}
-        for expected in expected_of(call, parts, self.replicas.groups, **known, asked=asked):
-            if expected.reason == "asked":
-                self.history.asked.update(p for p in asked if fnmatchcase(f"{call.name}.{expected.slot}", p))
-            ranks = tuple(expected.tensors)
-            follows = expected.slot.startswith("output") and expected.reason in ("update", "placement")
-            if follows and ranks in taken:
+        row = self._row(call, joint)
+        taken: set[int] = set()
+        for expected in (*given.look(call, row), *self._asked(row), *self._of_replicas(row, updates)):
+            ranks = all_of(expected.held or {})
+            if expected.slot.startswith("output") and expected.reason == "update" and ranks in taken:
                 continue  # what it returns differs because what it got does
-            found = self._compare(call, expected)
+            found = self.compare(call, expected, partial(self._unreduced, row, expected.slot))
             if found is not None:
                 taken.add(ranks)
                 yield found
 
-    def collectives(self) -> Iterator[Disagreement]:
-        """Yield the collective calls that a rank does not make, and results that ranks do not share."""
-        together, missing = rounds(self.runs)
-        for each in sorted(missing, key=lambda m: -len(m.present)):
-            absent = tuple(rank for rank in each.absent if not self._was_cut_before(rank, each))
-            if absent:
-                yield self._absent(evolve(each, absent=absent))
-        for joint in together:
-            for slot, values in results_of(joint, self.runs):
-                if len(values) > 1:
-                    expected = Expected("collective", slot, {rank: v.tensor for rank, v in values.items()})
-                    found = self._compare(next(iter(joint.values())), expected)
-                    if found is not None:
-                        yield found
+    def _row(self, call: Call, joint: Joint) -> JointRow:
+        cohorts = {first: self.cohorts[first] for first in joint}
+        parts = {first: cohorts[first].lead.read(each) for first, each in joint.items()}
+        members = {first: each.members for first, each in cohorts.items()}
+        forms = {cohorts[first].lead.form(each) for first, each in joint.items()}
+        odd = any(joint[first].order in each.odd for first, each in cohorts.items())
 
-    def _was_cut_before(self, rank: int, each: Missing) -> bool:
-        """Return whether a rank did not get to a call that others make, because it was cut."""
-        run, there = self.runs[rank], self._maker(each.call, each.present).by_name
-        ended = (c for c in reversed(run.calls) if c.kind == "api" or not run.ended_inside(c))
-        met = (there[c.name].order for c in ended if c.name in there)
-        return run.was_cut and next(met, -1) < each.call.order
+        def piles(first: int, slot: str, kind: Kind) -> Piles:
+            return cohorts[first].piles((joint[first].order, slot, kind))
+
+        def kind(value: Value) -> Kind | None:
+            return kind_of(call, value.slot, value.side, value.tensor, self.asked)
+
+        return JointRow(call, parts, members, len(forms) == 1 and not odd, piles, kind)
+
+    def _asked(self, row: JointRow) -> Iterator[Expected]:
+        for slot, value in _values(row.parts).items() if self.asked else ():
+            matched = [p for p in self.asked if fnmatchcase(f"{row.call.name}.{slot}", p)]
+            held = row.tensors(value) if matched else {}
+            if matched and (held is None or all_of(held).bit_count() > 1):
+                self.history.asked.update(matched)
+                yield Expected("asked", slot, held)
+
+    def _of_replicas(self, row: JointRow, updates: Sequence[int]) -> Iterator[Expected]:
+        ranks = all_of(row.members.values())
+        for slot, value in _values(row.parts).items():
+            reason = reason_of(row.call, value, updates=bool(updates), weights=self.history.weights)
+            if reason is None or is_divided(value.tensor):
+                continue
+            held = row.tensors(value)
+            groups = updates if reason == "update" else self.replicas.of(row.call)
+            for group in (each for each in groups if (each & ranks).bit_count() > 1):
+                some = None if held is None else within(held, group)
+                if some is None and ranks & ~group:
+                    what = f"{row.call.name}.{slot} has too many different ones to compare it in groups of replicas."
+                    self.history.note("many", self.summary.step, what)
+                elif some is None or (
+                    all_of(some).bit_count() > 1
+                    and not (reason == "update" and self.replicas.differ_by_expert(some))
+                ):
+                    yield Expected(reason, slot, some)
 
     def missing(self, alone: Sequence[Missing]) -> Iterator[Disagreement]:
         """Yield the calls of modules that only some of the replicas make; note other calls."""
@@ -113,76 +143,62 @@ class _Step:
                     others.append(each)
                 continue
             for group in self.replicas.groups:
-                absent = tuple(rank for rank in group if rank in each.absent)
-                present = tuple(rank for rank in group if rank in each.present)
+                present, absent = each.present & group, each.absent & group
                 if absent and present and call.kind != "debug":
-                    yield self._absent(Missing(call, tuple(group), present, absent))
+                    yield absence(
+                        self.summary.step, Missing(call, group, present, absent), self._made(call, present)
+                    )
                     break
         if others:
             first = others[0]
             text = f"{len(others)} function calls are made by some ranks alone, as {first.call.name} by "
-            self.history.note("alone", self.label, f"{text}{ranks_text(first.present)}.")
+            self.history.note("alone", self.summary.step, f"{text}{ranks_text(ranks_in(first.present))}.")
 
-    def _absent(self, each: Missing) -> Disagreement:
-        call, absent, present = each.call, each.absent, each.present
-        if call.backward or call.kind in GRADIENTS:
-            have = "has" if len(absent) == 1 else "have"
-            what = f"{ranks_text(absent)} {have} no {call.name}, which {ranks_text(present)} made"
-            then = "A reduction of its gradients waits for ever, or takes in zeros."
-        else:
-            # A collective is told from others of its name by the first tensor that it takes.
-            took = self._maker(call, present).read(call).values if collective(call) else ()
-            form = f" ({took[0].tensor['dtype']} {took[0].tensor['shape']})" if took else ""
-            group = ", ".join(map(str, each.group))
-            what = f"{call.name}{form} is called on {ranks_text(present)}, of the group {group}, and has no "
-            what += f"counterpart on {ranks_text(absent)}"
-            then = "The others wait for it, or pair with another call: the run can hang."
-        what = what[0].upper() + what[1:]
-        parting = tuple(sorted((present, absent), key=lambda ranks: -len(ranks)))
-        odd = odd_of(parting) or absent
-        found = self._made(call, present)
-        return Disagreement(self.label, found, "", "call", parting, odd, what, f"{what}. {then}")
-
-    def _compare(self, call: Call, expected: Expected) -> Disagreement | None:
-        reason, slot, tensors = expected.reason, expected.slot, expected.tensors
-        key = call.name, slot
-        limit = max(self.tolerance, expected.tolerance)
-        parting = parted(tensors, key=global_form) if reason == "form" else parted(tensors, limit)
-        agrees = len(parting) < 2
-        if sum(map(len, parting)) < 2:
-            return None  # at most one rank has its numbers
-        if not agrees and reason == "weight" and not self.history.weights and key not in self.history.agreed:
-            return None  # never agreed, and only the function says that it is a weight
-        self.history.checked[reason] += 1
-        if agrees:
-            if reason == "weight":
-                self.history.agreed[key] = self.label
+    def compare(
+        self, call: Call, expected: Expected, more: partial[tuple[int, str]] | None = None
+    ) -> Disagreement | None:
+        """Return where ranks disagree on a tensor or an argument that they should agree on; None where they agree."""
+        ranks = all_of(expected.held or {})
+        reason, key = expected.reason, (call.name, expected.slot, lowest(ranks))
+        further = (
+            more if reason == "update" else (lambda _: (0, self._since(key))) if reason == "weight" else None
+        )
+        answer = judged(self.summary.step, call, expected, self.summary.tolerance, further)
+        # Where modules' are not recorded, only the function says that it is a weight: it must have agreed before.
+        is_known = reason != "weight" or self.history.weights or key in self.history.agreed
+        if answer is False or (answer is not True and not is_known):
             return None
-        odd = odd_of(parting)
-        most, other = parting[0], parting[-1]
-        said = distance(tensors[other[0]], tensors[most[0]]).what
-        words = detail = f"{slot} on {ranks_text(other)} against {ranks_text(most)}: {said}"
-        if reason == "update":
-            lonely, more = unreduced({r: (self.local[r], tensor) for r, tensor in tensors.items()})
-            odd = odd or lonely
-            if more:
-                words += f". {more}"
-        elif reason == "weight":
-            words += f". {self._since(key)}"
-        says = _SAYS[reason].format(where=_PLACES.get(call.parent or "", ""))
-        sentence = f"{call.name} {says}: {words}".rstrip(".") + "."
-        made = self._made(call, tensors)
-        return Disagreement(self.label, made, slot, reason, parting, odd, detail, sentence)
+        self.history.checked[reason] += 1
+        if answer is not True:
+            return evolve(answer, call=self._made(call, ranks) if ranks else call)
+        if reason == "weight":
+            self.history.agreed[key] = self.summary.step
+        return None
 
-    def _made(self, call: Call, ranks: Iterable[int]) -> Call:
-        """Return a call as that of the first of these ranks that makes it."""
-        return evolve(call, rank=self._maker(call, ranks).rank)
+    def _unreduced(self, row: JointRow, slot: str, held: Held) -> tuple[int, str]:
+        own: dict[str, int] = {}
+        for first in row.parts:
+            piles = row.piles(first, slot, "own")
+            for name, (bits, _) in (piles or {}).items():
+                own[str(name)] = own.get(str(name), 0) | bits
+        tensor = held[min(held, key=lowest)]
+        lead = next(
+            self.cohorts[first].lead for first, bits in row.members.items() if bits & min(held, key=lowest)
+        )
+        same = [
+            f"{call.name}.{x[0]}"
+            for call in lead.calls
+            if call.kind == "parameters_grad"
+            for x in lead.form(call).tensors
+            if x[2]["shape"] == tensor["shape"]
+        ]
+        return unreduced(held, own, same)
 
-    def _maker(self, call: Call, ranks: Iterable[int]) -> CompactRun:
-        """Return the first run that makes a call; one of these ranks where one does."""
-        return next(run for rank in (*ranks, *self.runs) if (run := self.runs[rank]).makes(call))
+    def _made(self, call: Call, ranks: int) -> Call:
+        """Return a call as that of the first of these ranks."""
+        return evolve(call, rank=self.ranks[lowest(ranks)])
 
-    def _since(self, key: tuple[str, str]) -> str:
+    def _since(self, key: tuple[str, str, int]) -> str:
         before = self.history.agreed.get(key)
         if before is None:
             return "They differ from the first record on: look at how each rank initialises, loads or broadcasts them"
@@ -192,15 +208,6 @@ class _Step:
         )
 
 
-_SAYS = {
-    "weight": "has other weights on some replicas",
-    "update": "{where}gets other numbers on some replicas",
-    "collective": "gives the ranks of its group other results",
-    "placement": "has a DTensor that differs between ranks that hold the same part",
-    "form": "has a DTensor that the ranks describe in different ways",
-    "computed": "returns something else for the same arguments",
-    "asked": "differs between ranks",
-}
-
-
-_PLACES = {OPTIMIZER: "in the optimizer's step ", CLIP_GRAD: "in the clipping of the gradients "}
+def _values(parts: Mapping[int, Parts]) -> dict[str, Value]:
+    """Return each slot of a row, as the first rank has it that has it."""
+    return {value.slot: value for each in reversed(list(parts.values())) for value in each.values}

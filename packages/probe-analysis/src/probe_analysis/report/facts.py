@@ -18,15 +18,15 @@ from probe_format.values import plain
 
 from probe_analysis.calls.run import Call
 from probe_analysis.compare.distance import as_float
-from probe_analysis.compare.tolerance import dtype_name
-from probe_analysis.nonfinite.watch import Watch
+from probe_analysis.compare.dtypes import dtype_name
+from probe_analysis.nonfinite.lookout import Lookout
 
 from .page import Numbering, numbers, whole
 
 #: What only a tensor's file has; tensors that differ in nothing else are described alike.
 _FILE = {"data_name", "data_crc32"}
 #: Keys that are told by a column, or are not told.
-_TOLD = {*WHOLE, *NOT_FINITE, "type", "dtype", "shape", "md5", "requires_grad", *_FILE}
+_TOLD = {*WHOLE, *NOT_FINITE, "type", "dtype", "shape", "md5", "sketch", "requires_grad", *_FILE}
 
 # What a statistic is: two bits for each in the column `marks`.
 _NUMBER, _ABSENT, _BOOL, _TEXT = range(4)
@@ -122,7 +122,7 @@ class RecordColumns:
 
     texts: Numbering
     known: Facts
-    watch: Watch
+    lookout: Lookout
     error: FormatError | None = None
     slots: array[int] = field(factory=lambda: array("q"))
     sides: array[int] = field(factory=lambda: array("q"))
@@ -133,7 +133,7 @@ class RecordColumns:
         """Take what is in a call's record. record: as it is in the file."""
         if call.name not in self._places:  # a dump may be compared with itself
             self._take(call.name, parts, _note(record, call.rank.lost.of(call.name)))
-            self.watch.look(call, parts)
+            self.lookout.look(call, parts)
 
     def of(self, name: str, call: Call | None) -> tuple[int, int, int, int]:
         """Return (first tensor, the one after its last, text of the note, text of the arguments) of a line of the tree.

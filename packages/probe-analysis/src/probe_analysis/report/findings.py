@@ -1,4 +1,4 @@
-"""Write what was found: how two runs differ, as columns, the verdict on them, and the first value that is broken."""
+"""Write what was found, for the page: how two runs differ, the verdict on them, and where NaN or infinity begins."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,10 +8,11 @@ from attrs import frozen
 
 from probe_analysis.calls.run import AtCall
 from probe_analysis.diff.call_diff import CallDiff
-from probe_analysis.diff.diff import Diff, RunDiff
+from probe_analysis.diff.diff import Diff
+from probe_analysis.diff.run_diff import RunDiff
 from probe_analysis.diff.verdict import Verdict
 from probe_analysis.nonfinite.first import Finding, NonFinite
-from probe_analysis.nonfinite.watch import Risk
+from probe_analysis.nonfinite.lookout import Risk
 
 from .facts import SIDES
 from .page import Numbering, numbers, whole
@@ -67,7 +68,7 @@ def compared(found: RunDiff, a: RunColumns, b: RunColumns, texts: Numbering) -> 
         "onlyFirst": whole([a.places[call.name] for call in found.alignment.only_a]),
         "node": whole(places),
         "cause": whole([_CAUSES.index(call.cause) for call in changed]),
-        "made": numbers([call.made for call in changed]),
+        "made": numbers([call.returned for call in changed]),
         "brought": numbers([call.brought for call in changed]),
         "allowed": numbers([call.allowed for call in changed]),
         "values": _values(both, texts),
@@ -91,7 +92,7 @@ def _around(b: RunColumns, name: str, back: list[int], alone: dict[str, int]) ->
 
 #: A column of the page -> what it has of the saved values.
 _MEASURED = {"maxAbs": "max_abs", "maxRel": "max_rel", "maxUlp": "max_ulp"}
-_MEASURED |= {"cosine": "cosine", "beyond": "beyond"}
+_MEASURED |= {"cosine": "cosine", "norm": "apart"}
 
 
 def _values(changed: Sequence[tuple[CallDiff, int]], texts: Numbering) -> dict[str, Any]:
@@ -133,7 +134,8 @@ def verdict_finding(found: Diff, comparisons: list[Compared]) -> dict[str, Any]:
     alone = [f"In the {which} dump alone: {', '.join(labels)}." for which, labels in each_alone if labels]
     title = f"{of.a.run.label} with {of.b.run.label}"
     lists = [["The first call that differs by itself, in each run and pass", firsts]] if firsts else []
-    place, notes = (of.a.number, of.place(verdict)), [of.document["amounts"], *alone]
+    skipped = (f"{label} is skipped: {why}" for label, why in found.skipped.items())
+    place, notes = (of.a.number, of.place(verdict)), [of.document["amounts"], *alone, *skipped]
     return finding({"kind": "verdict"}, verdict.state, title, verdict.sentence, verdict, place, notes, lists)
 
 
@@ -168,7 +170,7 @@ def nonfinite_finding(found: NonFinite, runs: Runs, dump: int, which: str) -> di
     place = (-1, -1) if first is None else _place(runs, first, first.call.name)
     shown = [each for each in lists if each[1]]
     kind = {"kind": "finite", "dump": dump}
-    return finding(kind, state, title, found.sentence, first, place, found.lost, shown)
+    return finding(kind, state, title, found.sentence, first, place, found.notes, shown)
 
 
 def finding(

@@ -80,7 +80,7 @@ _STYLES = ("vendor/uPlot.min.css", "page.css")
 #: In the order in which they run: each uses what those before it define.
 _SCRIPTS = (
     "vendor/uPlot.iife.min.js", "columns.js", "numbers.js", "elements.js", "run.js", "rows.js", "tree.js", "detail.js",
-    "charts.js", "findings.js", "coverage.js", "main.js",
+    "charts.js", "watched.js", "findings.js", "coverage.js", "main.js",
 )  # fmt: skip
 
 

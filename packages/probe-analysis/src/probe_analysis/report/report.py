@@ -10,19 +10,20 @@ from probe_format import Dump
 from probe_format import open as open_dump
 from probe_format.errors import DamagedError, FormatError
 from probe_format.schema import Parts
+from probe_format.watch import watch_files
 
 from probe_analysis.align.mapping import Mapping
 from probe_analysis.calls.run import Call, Progress, Run, Source, runs_of
-from probe_analysis.compare.tolerance import Tolerance
 from probe_analysis.diff.diff import Diff, diff_runs
 from probe_analysis.nonfinite.first import NonFinite, non_finite_in
-from probe_analysis.nonfinite.watch import Watch
+from probe_analysis.nonfinite.lookout import Lookout
 from probe_analysis.whole_file import write_whole
 
 from .facts import RecordColumns
 from .findings import Compared, compared, finding, nonfinite_finding, verdict_finding
 from .page import html_of
 from .run_columns import RunColumns, Writer
+from .watched import watched_finding, watched_in
 
 
 @frozen(eq=False)
@@ -49,7 +50,7 @@ def report(
     *,
     noise: Source | None = None,
     mapping: Mapping | None = None,
-    tolerance: Tolerance | None = None,
+    tolerance: float | None = None,
     step: int | None = None,
     rank: int | None = None,
     load: bool = True,
@@ -62,10 +63,11 @@ def report(
     progress: called with (what is read, calls read, calls in all).
     Raises FormatError when a dump cannot be read at all, or the two cannot be compared.
     """
-    dumps = [each if isinstance(each, Dump) else open_dump(each) for each in (a, b) if each is not None]
+    dumps = [_opened(each, alone=b is None) for each in (a, b) if each is not None]
     draft = _Draft()
-    for dump in dumps:
+    for number, dump in enumerate(dumps):
         draft.open(dump, step, rank)
+        draft.look_at_watched(number, dumps, step, rank)
     found, error = None, None
     if b is not None:  # first, since each record is taken for the page when it is compared
         thirds = [] if noise is None else list(runs_of(noise, step=step, rank=rank))
@@ -87,12 +89,25 @@ def report(
     return Report(html_of(draft.document(dumps)), found, non_finite[0], draft.unread)
 
 
+def _opened(source: Source, *, alone: bool) -> Dump:
+    """Open a dump. Where it is alone, the files of task `watch` are enough of one."""
+    if isinstance(source, Dump):
+        return source
+    try:
+        return open_dump(source)
+    except FormatError:
+        if alone and watch_files(source):
+            return Dump(Path(source), ())
+        raise
+
+
 @define(eq=False)
 class _Draft:
     """Collect what is on a page.
 
     records: the id of a rank -> what was read of it.
     columns: the id of a rank -> its run on the page.
+    watched: what task `watch` has left. late: findings that come after the others.
     """
 
     writer: Writer = field(factory=Writer)
@@ -103,13 +118,27 @@ class _Draft:
     columns: dict[int, RunColumns] = field(factory=dict)
     comparisons: list[Compared] = field(factory=list)
     findings: list[dict[str, Any]] = field(factory=list)
+    watched: list[dict[str, Any]] = field(factory=list)
+    late: list[dict[str, Any]] = field(factory=list)
     unread: dict[str, str] = field(factory=dict)
 
     def open(self, dump: Dump, step: int | None, rank: int | None) -> None:
         """Keep the runs of a dump; their records come later."""
-        self.opened.append(list(runs_of(dump, step=step, rank=rank)))
+        self.opened.append(list(runs_of(dump, step=step, rank=rank)) if dump.steps else [])
         texts, facts = self.writer.texts, self.writer.facts
-        self.records |= {id(run.rank): RecordColumns(texts, facts, Watch(run)) for run in self.opened[-1]}
+        self.records |= {id(run.rank): RecordColumns(texts, facts, Lookout(run)) for run in self.opened[-1]}
+
+    def look_at_watched(self, number: int, dumps: list[Dump], step: int | None, rank: int | None) -> None:
+        """Keep what task `watch` has left of a dump. What is damaged is told apart."""
+        path = dumps[number].path
+        try:
+            found = watched_in(path, step=step, rank=rank)
+        except FormatError as damaged:
+            self.unread[f"what was watched in {path}"] = str(damaged)
+            return
+        if found is not None:
+            self.watched.append({"dump": number, **found})
+            self.late.append(watched_finding(found, _which(number, len(dumps))))
 
     def take(self, call: Call, record: Any, parts: Parts) -> None:
         self.records[id(call.rank)].take(call, record, parts)
@@ -160,12 +189,14 @@ class _Draft:
 
         of: how many dumps the page shows.
         """
-        which = "" if of == 1 else ("The first dump", "The second dump")[number]
+        if not self.opened[number]:
+            return None
+        which = _which(number, of)
         with self.checking(which):
             error = self.errors[number]
             if error is not None:
                 raise error
-            found = non_finite_in(self.records[id(run.rank)].watch for run in self.opened[number])
+            found = non_finite_in(self.records[id(run.rank)].lookout for run in self.opened[number])
             self.findings.append(nonfinite_finding(found, self.columns, number, which))
             return found
         return None
@@ -173,7 +204,8 @@ class _Draft:
     def document(self, dumps: list[Dump]) -> dict[str, Any]:
         return {
             "dumps": [str(dump.path) for dump in dumps],
-            "findings": self.findings,
+            "findings": [*self.findings, *self.late],
+            "watched": self.watched,
             "runs": [run.document for run in self.runs],
             "comparisons": [each.document for each in self.comparisons],
             "facts": self.writer.facts.columns(),
@@ -181,3 +213,7 @@ class _Draft:
             "unread": [list(each) for each in self.unread.items()],
             "texts": list(self.writer.texts),  # last: all that is above puts texts there
         }
+
+
+def _which(number: int, of: int) -> str:
+    return "" if of == 1 else ("The first dump", "The second dump")[number]

@@ -67,7 +67,7 @@ class Writer:
         dump: 0 for the first dump, 1 for the second.
         Raises FormatError when a file of the run is damaged; a damaged record alone is said in its place.
         """
-        run = records.watch.run
+        run = records.lookout.run
         nodes = _nodes(run)
         rows = []
         order = array("q")  # the tensors of the columns of records, as they come in the tree
@@ -121,15 +121,7 @@ def _coverage_of(run: Run) -> dict[str, Any]:
     facts = [[key, _words(header[key])] for key in _FACTS if header.get(key) is not None]
     facts.append(["folder", str(run.rank.path)])
     tables: dict[str, list[list[str]]] = {"The run": facts}
-    why = "Nothing says what was not seen: the dump has no report.json (msprobe writes none)."
-    try:
-        report = run.rank.report
-    except FormatError as error:
-        report, why = None, f"What was not seen is not known: {error}"
-    if run.rank.is_empty:
-        why = f"{run.rank.lost}."
-    elif run.rank.source == "journal":
-        why = "The run did not end: what is here was read from its journal, up to where it stopped."
+    report, why = _report_of(run)
     faults = [
         [text(item.get("where")), text(item.get("message")), f"{text(item.get('count'))} times"]
         for item in (run.rank.faults if report is not None or run.rank.source == "journal" else ())
@@ -151,6 +143,20 @@ def _coverage_of(run: Run) -> dict[str, Any]:
     counts = ((kind, each) for kind, table in report.counts.items() for each in table.items())
     tables["Counts"] = [[kind, what, str(count)] for kind, (what, count) in counts]
     return {"sentence": _sentence(report.counts, tables), "tables": {k: v for k, v in tables.items() if v}}
+
+
+def _report_of(run: Run) -> tuple[Any, str]:
+    """Return what report.json holds, None without one, and why there is none that counts."""
+    report, why = None, "Nothing says what was not seen: the dump has no report.json (msprobe writes none)."
+    try:
+        report = run.rank.report
+    except FormatError as error:
+        why = f"What was not seen is not known: {error}"
+    if run.rank.is_empty:
+        why = f"{run.rank.lost}."
+    elif run.rank.source == "journal":
+        why = "The run did not end: what is here was read from its journal, up to where it stopped."
+    return report, why
 
 
 def _sentence(counts: Any, tables: dict[str, list[list[str]]]) -> str:

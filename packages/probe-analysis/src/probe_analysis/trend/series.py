@@ -67,8 +67,8 @@ def span(values: Iterable[float | None]) -> float:
     return max(sizes) / min(sizes)
 
 
-def grown(values: Iterable[float | None]) -> tuple[float | None, ...]:
-    """Return values in their order without the zeros that come first, unless there is nothing else."""
+def without_first_zeros(values: Iterable[float | None]) -> tuple[float | None, ...]:
+    """Return the values without the zeros that come first, unless there is nothing else."""
     whole = tuple(values)
     first = next((i for i, value in enumerate(whole) if value), 0)
     return whole[first:]

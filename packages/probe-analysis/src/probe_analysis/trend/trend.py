@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from probe_format import Dump
 from probe_format.errors import FormatError
-from probe_format.watch import watch_files
+from probe_format.watch import WatchFile, watch_files
 
-from probe_analysis.calls.run import Progress, Source, runs_of
-from probe_analysis.frame import Framed, frame_of
+from probe_analysis.calls.run import Progress, Run, Source, runs_of
+from probe_analysis.calls.skipped import Skipped
+from probe_analysis.frame import Framed
 
-from .series import Point, Series, grown, span
+from .sentence import sentence_of
+from .series import Point, Series, span, without_first_zeros
 from .sources import Found, Quantity, Statistic, statistic_of, tensors_of
 from .watched import watched_values
 
@@ -39,6 +41,7 @@ class Trend(Framed):
     steps, ranks: those of the dump.
     rule: how the change is ranked, in words.
     notes: what the numbers do not say.
+    skipped: the label of each run that cannot be read, and why.
     """
 
     quantity: Quantity
@@ -48,18 +51,25 @@ class Trend(Framed):
     ranks: tuple[int | None, ...]
     rule: str
     notes: tuple[str, ...]
+    skipped: Mapping[str, str] = field(factory=dict)
+    columns = "layer what step rank value over_steps over_ranks"
+
+    @property
+    def state(self) -> str:
+        if any(p.value is not None and not math.isfinite(p.value) for p in self.series[0].points):
+            return "not finite"
+        return "constant" if self.ranked(self.series[0]) == 1.0 else "changes"
 
     @property
     def sentence(self) -> str:
-        """Return what was followed, and over how much."""
-        of = f"{len(self.series)} tensors, {len(self.steps)} steps, {len(self.ranks)} ranks"
-        return f"{self.quantity}, {self.statistic} of {of}, {self.rule}"
+        """Return in words what changes most."""
+        return sentence_of(self)
 
-    def frame(self) -> Any:
-        """Return a ``pandas.DataFrame`` with a row for each value: layer, what, step, rank, value."""
-        values = ((series, point) for series in self.series for point in series.points)
-        rows = ((s.layer, s.what, p.step, p.rank, p.value) for s, p in values)
-        return frame_of("layer what step rank value", rows)
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield a row for each value, those of the tensor that changed most first."""
+        for s in self.series:
+            for p in s.points:
+                yield s.layer, s.what, p.step, p.rank, p.value, s.change, s.apart
 
     def ranked(self, series: Series) -> float:
         """Return the number that a series is ranked by."""
@@ -92,19 +102,20 @@ def trend(
     statistic: which number of each tensor: Norm, Max, Min, Mean, ``magnitude`` (the largest absolute value) or ``rms``.
     step, rank: only these; None for all.
     progress: called with (label, runs read, runs in all).
-    Raises FormatError when the dump cannot be read, or has nothing of the quantity.
+    A rank that cannot be read is skipped, and noted. Raises FormatError when none can be read, or there is nothing of
+    the quantity.
     """
     if statistic in ("Norm", "rms") and not isinstance(dump, Dump) and (files := watch_files(dump)):
-        watched = watched_values(files, quantity, rms=statistic == "rms", step=step, rank=rank)
-        return _ranked(quantity, statistic, watched.points, watched.ranks, watched.notes)
+        return watched_trend(files, quantity, statistic, step=step, rank=rank)
     runs = list(runs_of(dump, step=step, rank=rank))
-    notes = [f"{run.label}: {run.rank.lost}" for run in runs if run.rank.lost]
+    notes: list[str] = []
+    skipped = Skipped()
     values: dict[tuple[str, str], list[Point]] = {}
     before: dict[tuple[int | None, str, str], tuple[int, Found]] = {}
     bounds = 0
     for n, run in enumerate(runs):
         at, of = run.rank.step or 0, run.rank.number
-        for found in tensors_of(run, quantity):
+        for found in _readable(run, quantity, skipped, notes):
             key = found.layer, found.what
             if quantity != "updates":
                 values.setdefault(key, []).append(Point(at, of, statistic_of(found.value.tensor, statistic)))
@@ -117,8 +128,9 @@ def trend(
                 values.setdefault(key, []).append(Point(last[0], of, value))
         if progress is not None:
             progress(run.label, n + 1, len(runs))
+    skipped.unless(values)
     if not values:
-        why = "; ".join([_LEVELS[quantity], *notes])
+        why = "; ".join([_LEVELS[quantity], *notes, *skipped.values()])
         raise FormatError(f"There is nothing of {quantity} in {runs[0].label}: {why}.")
     if all(point.value is None for points in values.values() for point in points):
         how = "dump with summary_mode statistics, or md5"
@@ -127,7 +139,21 @@ def trend(
         notes.append(
             "Tensors were not saved, so an update counts as what the statistic of its weight changed by: at least that."
         )
-    return _ranked(quantity, statistic, values, dict.fromkeys(run.rank.number for run in runs), notes)
+    ranks = dict.fromkeys(run.rank.number for run in runs if run.label not in skipped)
+    return evolve(_ranked(quantity, statistic, values, ranks, notes), skipped=skipped)
+
+
+def watched_trend(
+    files: Sequence[WatchFile],
+    quantity: Quantity,
+    statistic: Literal["Norm", "rms"] = "Norm",
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+) -> Trend:
+    """Return how a quantity runs over what task `watch` has left. Arguments and errors are those of `trend`."""
+    watched = watched_values(files, quantity, rms=statistic == "rms", step=step, rank=rank)
+    return _ranked(quantity, statistic, watched.points, watched.ranks, watched.notes)
 
 
 def _ranked(
@@ -148,7 +174,10 @@ def _ranked(
 
 def _series(key: tuple[str, str], points: list[Point], place: int) -> Series:
     points = sorted(points, key=lambda point: (point.step, -1 if point.rank is None else point.rank))
-    over_steps = (span(grown(p.value for p in points if p.rank == rank)) for rank in {p.rank for p in points})
+    over_steps = (
+        span(without_first_zeros(p.value for p in points if p.rank == rank))
+        for rank in {p.rank for p in points}
+    )
     over_ranks = (span(p.value for p in points if p.step == step) for step in {p.step for p in points})
     return Series(*key, tuple(points), place, max(over_steps), max(over_ranks))
 
@@ -160,6 +189,15 @@ def _rule(steps: tuple[int, ...], ranks: tuple[int | None, ...]) -> str:
         return "one step: ranked by the largest magnitude through the smallest over the ranks"
     what = "ranked by how many times a magnitude is larger or smaller than the median layer's"
     return f"one step and rank: {what}"
+
+
+def _readable(run: Run, quantity: Quantity, skipped: Skipped, notes: list[str]) -> list[Found]:
+    """Return the tensors of a quantity in a run, and note what is lost; nothing of one that cannot be read."""
+    found: list[Found] = []
+    with skipped.trying(run.label):
+        found = list(tensors_of(run, quantity))
+        notes += [f"{run.label}: {run.rank.lost}"] if run.rank.lost else []
+    return found
 
 
 def _update(last: Found, found: Found, statistic: Statistic) -> tuple[float | None, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
 from probe_format.errors import FormatError
@@ -51,24 +51,37 @@ def watched_values(
     most = max(50, min(_MOST_STEPS, _MOST_POINTS // (len(names) * len(chosen))))
     size = -(-len(steps) // most)
     group = {each: steps[i - i % size] for i, each in enumerate(steps)}
-    notes = [f"{file.label}: {file.state}, up to step {file.rows[-1].step}" for file in chosen
-             if file.state in ("torn", "damaged") and file.rows]  # fmt: skip
-    if size > 1:
-        notes.append(f"of each {size} steps the largest value is shown, under the first of them")
     points: dict[tuple[str, str], list[Point]] = {}
     for file in chosen:
         for number, column in file.of_kind(quantity):
             scale = 1.0 / math.sqrt(column.elements) if rms and column.elements else 1.0
-            found: dict[int, float] = {}
-            for row in file.rows:
-                value = row.norm(number) if row.step in group else None
-                if value is None:
-                    continue
-                at = group[row.step]
-                if size == 1 or at not in found or magnitude(value) > magnitude(found[at]):
-                    found[at] = value
-            of = [Point(at, file.rank, value * scale) for at, value in found.items()]
+            largest = _largest(file, number, group)
+            of = [Point(at, file.rank, value * scale) for at, value in largest.items()]
             points.setdefault((column.layer, column.what), []).extend(of)
     return Watched(
-        {key: of for key, of in points.items() if of}, tuple(file.rank for file in chosen), tuple(notes)
+        {key: of for key, of in points.items() if of},
+        tuple(file.rank for file in chosen),
+        tuple(_notes(chosen, size)),
     )
+
+
+def _largest(file: WatchFile, number: int, group: Mapping[int, int]) -> dict[int, float]:
+    """Return the largest value of a column in each group of steps. group: step -> the first one of its group."""
+    found: dict[int, float] = {}
+    for row in file.rows:
+        value = row.norm(number) if row.step in group else None
+        if value is None:
+            continue
+        at = group[row.step]
+        if at not in found or magnitude(value) > magnitude(found[at]):
+            found[at] = value
+    return found
+
+
+def _notes(files: Sequence[WatchFile], size: int) -> Iterator[str]:
+    """Yield what the points do not say. size: how many steps make one point."""
+    for file in files:
+        if file.state in ("torn", "damaged") and file.rows:
+            yield f"{file.label}: {file.state}, up to step {file.rows[-1].step}"
+    if size > 1:
+        yield f"of each {size} steps the largest value is shown, under the first of them"

@@ -34,6 +34,13 @@ def story(rank: Rank) -> Iterator[str]:
             first = next(origins(rank, found, _NAN), None)
             if first is not None:
                 yield _beginning(first, by_name, _NAN, "NaN")
+    yield from _makers(rank, found, begun, by_name)
+
+
+def _makers(
+    rank: Rank, found: Sequence[Suspect], begun: Sequence[Origin], by_name: Mapping[str, Suspect]
+) -> Iterator[str]:
+    """Yield how many records have such values, and which calls made one from finite inputs."""
     with_nan = sum("NaN" in suspect.given | suspect.made for suspect in found)
     makers = [o for o in begun if not (o.outside or o.at.given or rank.lost.given(o.name))]
     makers = [o for o in makers if _is_call(o.name) and _forward(o.name, by_name) is None]

@@ -42,7 +42,7 @@ class Command:
         return self.code(self.name, parser.parse_args(argv))
 
     def code(self, name: str, arguments: argparse.Namespace) -> int:
-        """Run it, and return its exit code, 130 after Ctrl-C. name: that the messages have, as ``kernel convert``.
+        """Run it, and return its exit code, 130 after Ctrl-C. name: of the command in messages, as ``kernel convert``.
 
         Raises BrokenPipeError, after which ``probe`` itself ends quietly.
         """

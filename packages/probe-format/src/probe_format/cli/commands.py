@@ -12,10 +12,11 @@ from probe_format.read.verify import STATES, verify_rank
 from probe_format.terminal import say, tell
 from probe_format.watch import WatchFile, watch_files
 from probe_format.write.recovery import recover_rank
+from probe_format.write.unpack import unpack_rank
 
 from .bad import story
 from .command import shown
-from .show import View, heading, summary, tree
+from .show import Shown, heading, summary, tree
 from .watched import overview
 
 #: Lines that the tree of non-finite records has at most, unless all are asked for.
@@ -45,7 +46,7 @@ def _chosen(arguments: argparse.Namespace, watched: Sequence[WatchFile] = ()) ->
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    view = View(**{each.name: getattr(arguments, each.name) for each in fields(View)})
+    view = Shown(**{each.name: getattr(arguments, each.name) for each in fields(Shown)})
     worst = 0
     watched = _watched(arguments)
     for file in watched:
@@ -103,5 +104,16 @@ def _recover(arguments: argparse.Namespace) -> int:
     return 3 if "partial" in outcomes else 0 if "whole" in outcomes else 1
 
 
+def _unpack(arguments: argparse.Namespace) -> int:
+    worst = 0
+    for rank in _chosen(arguments):
+        files, damaged = unpack_rank(rank)
+        worst = max(worst, 4 * bool(damaged))
+        say(f"{files} tensor files of {rank.path}", *(f"    {each}" for each in damaged))
+    return worst
+
+
 #: The function of each command: it takes the parsed words and returns the exit code.
-RUN: dict[str, Callable[[argparse.Namespace], int]] = {"show": _show, "verify": _verify, "recover": _recover}
+RUN: dict[str, Callable[[argparse.Namespace], int]] = {
+    "show": _show, "verify": _verify, "recover": _recover, "unpack": _unpack,
+}  # fmt: skip

@@ -32,6 +32,8 @@ exit codes:
   verify   0  every rank is complete or recovered, or empty: the run ended before its first record
            1  not a dump, or too large     3  some rank is torn      4  some rank is damaged
   recover  0  everything recovered        1  nothing to recover     3  recovered in part
+  unpack   0  the packs are files now     1  a rank is of a run that did not end, or not a dump
+           4  some entry is damaged, and its pack stays
   all      2  wrong arguments, or a command that is not installed
 """
 
@@ -67,7 +69,7 @@ def _run(words: Sequence[str]) -> int:
         epilog=_EXIT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    what = "show the version of each package and exit"
+    what = "show the version of each package, what computes statistics, and exit"
     parser.add_argument("--version", action=_Version, nargs=0, help=what)
     there = {} if own else {name: _describe(entry) for name, entry in added_commands().items()}
     return run_one_of(_OWN, parser, words, there, () if own else tuple(COMMANDS))
@@ -77,7 +79,10 @@ class _Version(argparse.Action):
     """Print the versions, which take a few milliseconds to find, only when they are asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        say(*versions())
+        from probe_format.tensors import native  # with numpy, which the other words do without
+
+        way, none = native.WAY, "numpy; faster with probe-fast, which is built where there is a C compiler"
+        say(*versions(), f"statistics: {f'probe-fast ({way})' if way else none}")
         parser.exit()
 
 
@@ -120,11 +125,18 @@ _OWN = (
         _work,
     ),
     Command("recover", "write the JSON files of a run that was killed, from its journal", _dump, _work),
+    Command(
+        "unpack",
+        "make a file of each tensor in packs (tensor_files: packed), as msprobe has them",
+        _dump,
+        _work,
+    ),
 )
 
 
 #: Commands of Probe's other packages: what to install for them, and what they do.
 COMMANDS = {
+    "check": ("probe-analysis", "run recorded calls again in float64: which is wrong"),
     "diff": ("probe-analysis", "compare two dumps: the first call that made a difference"),
     "export": ("probe-analysis", "write a dump as Parquet, or for TensorBoard"),
     "kernel": ("probe-kernel", "look at kernel dumps by MindSpore and Ascend, convert and check them"),

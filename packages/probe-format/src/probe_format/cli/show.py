@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from attrs import frozen
@@ -14,12 +15,14 @@ from probe_format.own_code import FRAMEWORKS, OWN_MODULES
 from probe_format.read.dump import Rank
 from probe_format.read.record import Record
 from probe_format.read.tensor import Tensor
-from probe_format.schema.tensor_objects import others, path_text, why_lost
+from probe_format.schema.form import path_text
+from probe_format.schema.report import Report
+from probe_format.schema.tensor_objects import others, why_lost
 from probe_format.values import ValuePath, plain
 
 
 @frozen
-class View:
+class Shown:
     """Select what `summary` and `tree` show.
 
     filter: only records with this in their name.
@@ -60,7 +63,7 @@ _WIDTH = 28
 _LONGEST = 200
 
 
-def _record_lines(record: Record, indent: str, view: View) -> Iterator[str]:
+def _record_lines(record: Record, indent: str, view: Shown) -> Iterator[str]:
     """Yield the lines of a record: its name and marks, the caller, its tensors and its other values."""
     tensors = record.tensors
     bad = any(tensor.non_finite for tensor in tensors)
@@ -80,7 +83,7 @@ def _record_lines(record: Record, indent: str, view: View) -> Iterator[str]:
                 yield f"{indent}{INDENT}{_scalar(keys, leaf)}"
 
 
-def _caller_line(stack: tuple[str, ...], indent: str, view: View) -> Iterator[str]:
+def _caller_line(stack: tuple[str, ...], indent: str, view: Shown) -> Iterator[str]:
     """Yield the line of the code that made the call, where the view shows it and it is known."""
     if view.stack and stack:
         # The innermost frame outside the framework and Probe, also in an installed model package.
@@ -184,9 +187,11 @@ def summary(rank: Rank) -> Iterator[str]:
         yield f"labels: {', '.join(map(text, labels[:_LABELS]))}{more}"
     for item in rank.faults:
         yield f"fault: {text(item.get('where'))}: {text(item.get('message'))} ({text(item.get('count'))} times)"
-    report = rank.report
-    if report is None:
-        return
+    if rank.report is not None:
+        yield from _report_lines(rank.report)
+
+
+def _report_lines(report: Report) -> Iterator[str]:
     for what, table in report.counts.items():
         if table:
             yield f"{what}: " + ", ".join(f"{count} {key}" for key, count in table.items())
@@ -197,6 +202,8 @@ def summary(rank: Rank) -> Iterator[str]:
         near = ", ".join(map(text, nearest if isinstance(nearest, list) else ()))
         what = f"{text(item.get('filter'))} {brief(item.get('value'))}"
         yield f"matched nothing: {what}" + (f"; nearest: {near}" if near else "")
+    if report.export is not None and report.export.get("why"):
+        yield f"not exported to {text(report.export.get('to'))}: {text(report.export['why'])}"
     largest = {norm: name for name, norm in reversed(report.norms)}  # one tensor can have several slots
     for norm, name in reversed(largest.items()):
         yield f"norm {norm:.6g}: {name}"
@@ -206,38 +213,47 @@ def summary(rank: Rank) -> Iterator[str]:
         yield f"first non-finite value: {where} ({text(first.get('why'))})"
 
 
-def tree(rank: Rank, view: View | None = None) -> Iterator[str]:
+def _with_those_above(names: set[str], parents: Mapping[str, str | None]) -> set[str]:
+    """Return these nodes and all that they are inside of."""
+    found: set[str] = set()
+    for name in names:
+        above: str | None = name
+        while above is not None and above not in found:
+            found.add(above)
+            above = parents.get(above)
+    return found
+
+
+def _wanted(rank: Rank, view: Shown, parents: Mapping[str, str | None]) -> set[str]:
+    """Return the nodes that are shown for themselves."""
+    if len(rank.records):
+        return {record.name for record in rank.records if view.takes(record)}
+    # Task structure writes construct.json and no records.
+    return {name for name in parents if view.takes_name(name) and not (view.bad or view.label)}
+
+
+def tree(rank: Rank, view: Shown | None = None) -> Iterator[str]:
     """Yield the lines of the tree. Nodes without a record are shown where something below them is."""
-    view = view or View()
+    view = view or Shown()
     records = rank.records
     parents = rank.construct.with_records(records.names, "forward")
-    children: dict[str | None, list[str]] = {None: []}
+    children: dict[str | None, list[str]] = defaultdict(list)
     for name, parent in parents.items():
-        children.setdefault(parent, []).append(name)
-    if len(records):
-        wanted = {record.name for record in records if view.takes(record)}
-    else:  # task structure writes construct.json and no records
-        wanted = {name for name in parents if view.takes_name(name) and not (view.bad or view.label)}
-    shown = set(wanted)
-    for name in wanted:
-        above = parents.get(name)
-        while above is not None and above not in shown:
-            shown.add(above)
-            above = parents.get(above)
+        children[parent].append(name)
+    wanted = _wanted(rank, view, parents)
+    shown = _with_those_above(wanted, parents)
     todo = [(name, 0) for name in reversed(children[None])]
     while todo:
         name, depth = todo.pop()
         if name not in shown:
             continue
         indent = INDENT * min(depth, _DEEPEST)  # else a deep tree's indentation fills the disk
-        below = [child for child in children.get(name, ()) if child in shown]
-        if name not in wanted:
-            yield indent + name
-        elif len(records):
+        below = [child for child in children[name] if child in shown]
+        if name in wanted and len(records):
             yield from _record_lines(records[name], indent, view)
         else:
             yield indent + name
-            yield from _caller_line(rank.stack.of(name), indent, view)
+            yield from _caller_line(rank.stack.of(name) if name in wanted else (), indent, view)
         if view.depth is not None and depth + 1 >= view.depth:
             if below:
                 yield f"{indent}{INDENT}... {len(below)} inside"

@@ -18,7 +18,7 @@ NODE: Literal[0] = 0
 STRUCTURE: Literal[2] = 2
 
 #: The keys of a gradient that came with a later backward pass: its numbers alone.
-LATER_PASS = (*KEYS, "md5", "unsupported")
+LATER_PASS = (*KEYS, "md5", "sketch", "unsupported")
 
 #: The kinds that prepare records: they do not create a folder that waits for its first one.
 _PREPARATIONS = ("head", "frames", "tally", "over")
@@ -46,19 +46,18 @@ def frames(number: int, lines: Iterable[str]) -> Event:
 def enter(
     name: str,
     parent: str | None,
+    letters: str = "",
+    values: Sequence[bytes] = (),
     *,
     stack: int | None = None,
-    arguments: bytes | None = None,
-    keywords: bytes | None = None,
-    parameters: bytes | None = None,
     extra: Mapping[str, Any] | None = None,
     kept: Literal[0, 2] | None = None,
 ) -> Event:
     """Make the event of a call that begins. Keys whose argument is None are left out.
 
     parent: the node in which the call is made, None at the top.
+    letters, values: what the record has of (a)rguments, key(w)ords, (p)arameters and (b)uffers, in this order.
     stack: the number of an earlier `frames` event.
-    arguments, keywords, parameters: values of the record.
     extra: further keys of the record, with plain JSON.
     kept: `NODE` or `STRUCTURE` where there will be no record.
     """
@@ -67,14 +66,10 @@ def enter(
         content["s"] = stack
     if kept is not None:
         content["r"] = kept
-    if extra is not None:
+    if extra:
         content["x"] = extra
-    if arguments is not None and keywords is not None and parameters is None:  # nearly all of them
-        content["v"] = "aw"
-        return content, (arguments, keywords)
-    given = [(k, v) for k, v in (("a", arguments), ("w", keywords), ("p", parameters)) if v is not None]
-    content["v"] = "".join(letter for letter, _ in given)
-    return content, tuple(value for _, value in given)
+    content["v"] = letters
+    return content, values
 
 
 def exit(name: str, *, output: bytes | None = None, raised: str | None = None) -> Event:

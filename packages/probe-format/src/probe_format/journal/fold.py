@@ -4,13 +4,13 @@ The same fold is fed live, as each event is appended, and by whoever reads a jou
 `Reference`, the finished JSON itself or the place where that stands in the journal, and is joined as it is written.
 
 Rows are plain data, as they are packed when there are many: a record is a dict from finished keys to references or
-nested slots of them, or finished itself; a saved value is a reference. A float is a slot that waits: it holds nothing
-if an `over` came since, of which that many had come before. A tuple is a gradient that arrived again: the
-first, None where it is not here, and the later ones.
+nested slots of them, or finished itself; a saved value is a reference. A float is a slot that waits for its value: how
+many `over` events there were by then; once there are more, nothing comes. A tuple is a gradient that arrived again:
+the first, None where it is not here, and the later ones.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from attrs import Factory, define, field
 
 from probe_format import jsonio, layout
 from probe_format.names import Direction, with_direction
+from probe_format.values import json_key
 
 from .events import NODE, STRUCTURE, Event
-from .packed import Packed, Table
+from .packed import Packed, PackedRows
 from .pages import Fillers, Pages, lost
 from .places import Places, Reference, places_of
 from .value_paths import Room, blank, blank_slots, get, put
@@ -34,21 +35,31 @@ Row = Any
 KEPT = 8 << 20
 
 _OUTPUT, _REDONE = b'"output":', b'"recompute":'
-_ARGUMENTS, _KEYWORDS, _PARAMETERS = b'"input_args":', b'"input_kwargs":', b'"parameters":'
-_PARTS = {"a": _ARGUMENTS, "w": _KEYWORDS, "p": _PARAMETERS}
+_ARGUMENTS, _KEYWORDS = b'"input_args":', b'"input_kwargs":'
+_PARTS = {"a": _ARGUMENTS, "w": _KEYWORDS, "p": b'"parameters":', "b": b'"buffers":'}
 _INPUT, _LATER = b'"input":', b'"later_passes":'
 _SIDES = {"i": _INPUT, "o": _OUTPUT}
 #: How many slots a backward pass counts for, as what holds its slots takes memory too.
 _PASS = 32
 _LOST = lost("gradient: the process ended before this was written")
 
-_key: Callable[[str], bytes] = functools.lru_cache(4096)(lambda key: jsonio.dumps(key) + b":")
-
 
 def _joined(name: str, rows: list[Row]) -> Row:
+    """Return one row of all that were packed under a name, the oldest first."""
     if ".parameters_grad" in name or ".optimizer_grad" in name:  # each arrival is one more
         return {key: [item for row in rows for item in row.get(key, ())] for row in rows for key in row}
     return functools.reduce(_overlaid, rows)
+
+
+@functools.lru_cache(32)
+def _begun(letters: str) -> tuple[Row, list[bytes]]:
+    """Return the row of a call that begins, still blank, and the keys of its values.
+
+    Its output has its place before parameters and buffers.
+    """
+    keys = [_PARTS[letter] for letter in letters]
+    before = [key for key, letter in zip(keys, letters, strict=True) if letter in "aw"]
+    return dict.fromkeys([*before, _OUTPUT, *keys]), keys
 
 
 def _closed(row: Row) -> Row:
@@ -101,9 +112,12 @@ class Fold:
     _header: Head = field(factory=dict)
     _labels: dict[str, None] = field(factory=dict)
     _tree: bool = True
-    data: Table = field(factory=lambda: Table(_joined, lambda name: with_direction(name, "forward") != name))
+    data: PackedRows = field(
+        factory=lambda: PackedRows(_joined, lambda name: with_direction(name, "forward") != name)
+    )
     _calls: set[str] = field(factory=set)  # those that have not returned
-    nodes: Table = field(factory=lambda: Table(_parent))
+    nodes: PackedRows = field(factory=lambda: PackedRows(_parent))
+    _last_node: tuple[str | None, bool] = (None, True)
     _stacks: dict[int, Packed] = field(factory=dict)
     _frames: dict[int, bytes] = field(factory=dict)
     _awaited: dict[str, Sequence[Any]] = field(factory=dict)
@@ -142,8 +156,8 @@ class Fold:
         name = e["n"]
         if self._tree:
             self._node(name, e["u"], called=True)
-        kept = e.get("r")
-        if kept == NODE:
+        only = e.get("r")
+        if only == NODE:
             return
         if "x" in e and "label" in e["x"]:
             self._labels[e["x"]["label"]] = None
@@ -152,20 +166,17 @@ class Fold:
             if stack not in self._stacks:
                 self._stacks[stack] = Packed()
             self._stacks[stack].add(name)
-        if kept == STRUCTURE:
+        if only == STRUCTURE:
             return
         row: Row
         if e["v"] == "aw":  # nearly all of them
             arguments, keywords = values
             row = {_ARGUMENTS: arguments, _KEYWORDS: keywords, _OUTPUT: None}
         else:
-            row = {_PARTS[letter]: value for letter, value in zip(e["v"], values, strict=True)}
-            parameters = row.pop(_PARAMETERS, None)
-            row[_OUTPUT] = None  # its place is before the parameters
-            if parameters is not None:
-                row[_PARAMETERS] = parameters
+            blank_row, keys = _begun(e["v"])
+            row = {**blank_row, **dict(zip(keys, values, strict=True))}
         if "x" in e:
-            row.update((_key(key), jsonio.dumps(value)) for key, value in e["x"].items())
+            row.update((json_key(key), jsonio.dumps(value)) for key, value in e["x"].items())
         self._calls.add(name)
         self._open(name)[name] = row
 
@@ -231,14 +242,14 @@ class Fold:
     def _later(self, row: Row, e: Head) -> Row:
         """Return what a later backward pass through a call fills."""
         passes: list[Row] = row.setdefault(_LATER, [])
-        while len(passes) < e["t"]:
-            if self.room is not None:
-                self.room.take(_PASS)
-            passes.append(self._blank(e))
+        missing = max(e["t"] - len(passes), 0)
+        if self.room is not None:
+            self.room.take(_PASS * missing)  # at once: a damaged number may be any
+        passes += [self._blank(e) for _ in range(missing)]
         return passes[e["t"] - 1]
 
     def on_pgrad(self, e: Head, values: Values) -> None:
-        self._open(e["n"]).setdefault(e["n"], {}).setdefault(_key(e["q"]), []).append(*values)
+        self._open(e["n"]).setdefault(e["n"], {}).setdefault(json_key(e["q"]), []).append(*values)
 
     def on_save(self, e: Head, values: Values) -> None:
         (self._open(e["n"])[e["n"]],) = values
@@ -289,7 +300,10 @@ class Fold:
 
     def _node(self, name: str, parent: str | None, *, called: bool) -> None:
         nodes = self.nodes
-        nodes.rows_open[name] = parent, called
+        row = self._last_node
+        if row[0] is not parent or row[1] is not called:  # else they are siblings, which are one row
+            row = self._last_node = parent, called
+        nodes.rows_open[name] = row
         if len(nodes.rows_open) > nodes.most:
             nodes.pack()
 
@@ -322,25 +336,28 @@ class Fold:
     def _rows(self) -> Iterator[tuple[str, Row]]:
         """Yield every record; one whose call has not returned says so."""
         for name, row in self.data.rows():
-            if name in self._calls:
-                row = {**row, _OUTPUT: [], b'"incomplete":': b"true"}
-            elif type(row) is dict and len(row) == 1 and _REDONE in row:
-                continue  # of a call that has no record
+            if type(row) is dict:  # else it is finished
+                if name in self._calls:
+                    row = {**row, _OUTPUT: [], b'"incomplete":': b"true"}
+                elif len(row) == 1 and _REDONE in row:
+                    continue  # of a call that has no record
             yield name, row
 
     def _text(self, row: Row, places: Places) -> bytes:
         kind, text = type(row), self._text
         if kind is dict:
             pairs = [
-                (key if type(key) is bytes else _key(key))
-                + (item if type(item) is bytes else text(item, places))
+                (key if type(key) is bytes else json_key(key)) + text(item, places)
                 for key, item in row.items()
             ]
             return b"{%b}" % b",".join(pairs)
-        if kind is list:
-            return b"[%b]" % b",".join([item if type(item) is bytes else text(item, places) for item in row])
         if kind is bytes:
             return row  # type: ignore[no-any-return]
+        if kind is list:
+            try:
+                return b"[%b]" % b",".join(row)  # nearly all of them
+            except TypeError:
+                return b"[%b]" % b",".join([text(item, places) for item in row])
         if kind is int:
             return places.value(row)
         if kind is tuple:

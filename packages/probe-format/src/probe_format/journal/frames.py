@@ -2,6 +2,9 @@
 
 Each event is one frame and one write(2), without fsync: what was written survives the death of the process
 (not of the machine). A frame is u32 length, u32 CRC-32 of the payload (both little-endian), payload.
+
+Promise: a killed run loses nothing. Never is an event kept back in memory once it was acknowledged, nor one that
+was written changed. Held by tests/torch/test_kill.py, tests/mindspore/test_kill.py, tests/save/test_kill.py.
 """
 
 from __future__ import annotations
@@ -76,7 +79,7 @@ class JournalWriter:
         self._pid = os.getpid()
         self.ended = False
         self.refused: Refused | None = None
-        self.grown: Grown = _unlimited
+        self.grown: Grown = lambda size: _MOST
         self.mark = _MOST
         self.end = self.size
         if not self.end:
@@ -111,29 +114,34 @@ class JournalWriter:
                 raise OSError(errno.EFBIG, f"an event of {size} bytes is too large", str(self.path))
             frame = FRAME.pack(size, crc32(payload)) + payload
             with self.lock:
-                if self._file.closed:
-                    return
-                fd = self._file.number
+                file, at = self._file, self.end
+                fd = file.number
                 try:  # each event of ours leaves the file's position at the end
-                    fd = fd if os.lseek(fd, 0, os.SEEK_CUR) == self.end else self._file.fd
+                    fd = fd if os.lseek(fd, 0, os.SEEK_CUR) == at else file.fd
                 except OSError:  # somebody has closed it
-                    fd = self._file.fd
-                if self.end + size > self.mark:
-                    self.mark = self.grown(self.end + size)
+                    fd = file.fd
+                if at + size > self.mark:
+                    self.mark = self.grown(at + size)
                 done = os.write(fd, frame)
-                if done != size + FRAME.size:
+                whole = size + FRAME.size
+                if done != whole:
                     self._complete(frame, done)
-                at = self.end
-                self.end = at + size + FRAME.size
+                self.end = at + whole
                 if count is not None:
                     count.n += 1
                 self._taken(event, at, size)
         except OSError as e:
-            if head["k"] == "fault" and self._in_room(event):
-                return
-            if self.refused is None:
-                raise
-            self.refused(e)
+            self._failed(event, e)
+
+    def _failed(self, event: Event, error: OSError) -> None:
+        """Hand on the error of an event that was not written. Raises it where nobody takes it."""
+        if self._file.closed:
+            return
+        if event[0]["k"] == "fault" and self._in_room(event):
+            return
+        if self.refused is None:
+            raise error
+        self.refused(error)
 
     def _in_room(self, event: Event) -> bool:
         """Write a fault over the blanks that the first event has for it; return False where that cannot be done."""
@@ -147,9 +155,8 @@ class JournalWriter:
                 left = size - len(text) - FRAME.size
                 if "room" not in head or len(told) > left:
                     return False
-                fcntl.fcntl(
-                    fd, fcntl.F_SETFL, os.O_RDWR
-                )  # what is open for appending is written at its end alone
+                # What is open for appending is written at its end alone.
+                fcntl.fcntl(fd, fcntl.F_SETFL, os.O_RDWR)
                 try:
                     os.pwrite(fd, _framed(text) + _framed(told.ljust(left)), at)
                 finally:
@@ -190,10 +197,6 @@ class JournalWriter:
     def close(self) -> None:
         """Close the file; more calls do nothing."""
         self._file.close()
-
-
-def _unlimited(size: int) -> int:
-    return _MOST
 
 
 def _framed(payload: bytes) -> bytes:

@@ -46,7 +46,7 @@ class Packed:
 
 
 @define
-class Table:
+class PackedRows:
     """A dict of rows by name, of which the older ones are packed.
 
     A row that is packed can't be changed any more: what comes later under its name is a row of its own, and `rows`

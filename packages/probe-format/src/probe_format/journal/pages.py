@@ -83,10 +83,6 @@ class Fillers:
 _CHUNK = 1 << 20
 
 
-def _as_it_is(text: bytes) -> bytes:
-    return text
-
-
 @frozen
 class Pages:
     """Hold the content of one rank's files in lines, ``"name": value``, which can be read once.
@@ -105,7 +101,7 @@ class Pages:
     construct: Iterable[bytes]
     coverage: Mapping[str, Any]
     faults: list[dict[str, Any]]
-    filled: Callable[[bytes], bytes] = _as_it_is
+    filled: Callable[[bytes], bytes] = lambda text: text
 
     def files(self) -> dict[str, Iterator[bytes]]:
         """Return the text of each file in chunks, the one with the records first."""

@@ -4,7 +4,7 @@ There, a backward record's form came with the ``exit`` of its call, ``$`` and ``
 come, and values were part of the event's JSON (spec/journal.md, "Version 1").
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from attrs import define, field
@@ -48,36 +48,24 @@ class Upgrade:
             "redone",
         ):  # a reentrant checkpoint brings them with its second run
             self.forms[old["n"]] = old["g"]
-        if kind in ("head", "frames", "fault", "tally"):
-            yield dict(old), ()
-        elif kind == "enter":
-            content = {key: old[key] for key in "knusrx" if key in old}
-            letters = "".join(letter for letter in "awp" if letter in old)
-            yield {"u": None, **content, "v": letters}, [self._value(old[letter]) for letter in letters]
-        elif kind == "exit":
-            yield {key: old[key] for key in "kne" if key in old}, self._output(old)
-        elif kind == "redo":
-            yield events.redo(old["n"], self._value(old.get("a", [])), self._value(old.get("w", {})))
-        elif kind == "redone":
-            yield {"k": kind, "n": old["n"]}, self._output(old)
-        elif kind == "back":
-            yield self._back(old)
-        elif kind == "pgrad":
-            yield events.pgrad(old["n"], old["q"], self._value(old["v"]))
-        elif kind == "save":
-            name, form = old.get("g", (None, None))
-            yield events.save(old["n"], self._value(old["v"]), None if name is None else (name, form))
-        elif kind == "grad":
-            yield self._grad(old)
-        elif kind == "stat":
-            yield events.fill([(2 * ref, self._members(numbers)) for ref, numbers in old["r"]])
-        elif kind == "file":
+        if kind == "file":
             self.written.update(old["r"])
+        elif kind in _NOW:
+            yield _NOW[kind](self, old)
 
     def files_written(self) -> Event:
         """Return the event of all files that were confirmed, which may have been before their tensors."""
         done = [ref for ref in self.files if ref in self.written]
         return events.fill([(2 * ref + 1, b',"data_name":' + jsonio.dumps(self.files[ref])) for ref in done])
+
+    def _enter(self, old: Old) -> Event:
+        content = {key: old[key] for key in "knusrx" if key in old}
+        letters = "".join(letter for letter in "awp" if letter in old)
+        return {"u": None, **content, "v": letters}, [self._value(old[letter]) for letter in letters]
+
+    def _save(self, old: Old) -> Event:
+        name, form = old.get("g", (None, None))
+        return events.save(old["n"], self._value(old["v"]), None if name is None else (name, form))
 
     def _output(self, old: Old) -> list[bytes]:
         return [self._value(old["o"])] if "o" in old else []
@@ -145,3 +133,20 @@ def _path(path: Any) -> list[Any]:
     if not isinstance(path, list):
         raise ValueError(f"{brief(path)} is no path to a slot")
     return path
+
+
+#: Kind of an old event -> what makes today's of it.
+_NOW: dict[str, Callable[[Upgrade, Old], Event]] = {
+    **dict.fromkeys(("head", "frames", "fault", "tally"), lambda _, old: (dict(old), ())),
+    "enter": Upgrade._enter,
+    "exit": lambda self, old: ({key: old[key] for key in "kne" if key in old}, self._output(old)),
+    "redo": lambda self, old: events.redo(
+        old["n"], self._value(old.get("a", [])), self._value(old.get("w", {}))
+    ),
+    "redone": lambda self, old: ({"k": "redone", "n": old["n"]}, self._output(old)),
+    "back": Upgrade._back,
+    "pgrad": lambda self, old: events.pgrad(old["n"], old["q"], self._value(old["v"])),
+    "save": Upgrade._save,
+    "grad": Upgrade._grad,
+    "stat": lambda self, old: events.fill([(2 * ref, self._members(each)) for ref, each in old["r"]]),
+}

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from attrs import field, frozen
+from attrs import field, fields, frozen
 
 from probe_format import jsonio, layout
 from probe_format.errors import DamagedError, FormatError, UsageError
@@ -29,7 +29,8 @@ from probe_format.schema.calls import (
     parse_stack,
 )  # fmt: skip
 from probe_format.schema.dump import Document, parse_dump
-from probe_format.schema.report import Report, check_report, parse_report
+from probe_format.schema.form import misfits
+from probe_format.schema.report import SCHEMA, Report, parse_report
 
 from . import find
 from .record import Lost, Records, lost_in
@@ -37,6 +38,7 @@ from .record import Lost, Records, lost_in
 if TYPE_CHECKING:
     from probe_format.journal.fold import Fold
     from probe_format.journal.reading import JournalContents
+    from probe_format.tensors.pack import Entry
 
 _DOCUMENTS = (layout.DUMP, layout.DEBUG, layout.STACK, layout.CONSTRUCT, layout.REPORT)
 
@@ -133,6 +135,10 @@ class Rank:
     file: Path | None = field(default=None, repr=False)
     mode: layout.Mode | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what says where it is: what was read is read again, by another process too."""
+        return {each.name: getattr(self, each.name) for each in fields(type(self))}
+
     @property
     def label(self) -> str:
         """Return ``step0/rank1``, with the mode in front where there is one: unique within the dump."""
@@ -192,6 +198,17 @@ class Rank:
         """Return the records, in the order of the file: of completion in a dump by Probe."""
         return Records(self, self.documents)
 
+    def release(self, *, whole: bool = False) -> None:
+        """Let go of the text of the records. What they hold is read anew when it is asked for.
+
+        whole: whether they are known to lack nothing.
+        """
+        if whole:
+            self.__dict__.setdefault("lost", Lost({}))
+        _ = self.header, self.lost
+        for name in ("documents", "records", "journal", "packed", "_recovered"):
+            self.__dict__.pop(name, None)
+
     @cached_property
     def lost(self) -> Lost:
         """Return what the records lack because it is lost: gradients, and the files of tensors."""
@@ -208,6 +225,26 @@ class Rank:
         """Return which call ran inside which module; empty when that was not written, and at level L1."""
         raw = self._text(layout.CONSTRUCT)
         return Construct() if raw is None else parse_construct(raw, str(self.path / layout.CONSTRUCT))
+
+    @property
+    def tensor_folder(self) -> Path:
+        """Return the folder of the tensor files, which may be missing. Raises FormatError where it is a link."""
+        here = self.path / layout.TENSORS
+        refuse_link(here)
+        elsewhere = self.header.get("dump_data_dir")
+        if not here.is_dir() and isinstance(elsewhere, str):
+            with suppress(ValueError):  # not a string that can be a path
+                beside = os.path.realpath(os.path.join(self.path, elsewhere))
+                if beside.startswith(os.path.realpath(self.path) + os.sep):  # not outside the dump
+                    return Path(beside)
+        return here
+
+    @cached_property
+    def packed(self) -> Mapping[str, Entry]:
+        """Return the tensor files in packs by their names. Raises as `tensor_folder`, and OSError."""
+        from probe_format.tensors.pack import entries  # most who open a dump read no file of a tensor
+
+        return entries(self.tensor_folder)
 
     @cached_property
     def faults(self) -> Sequence[Mapping[str, Any]]:
@@ -284,10 +321,7 @@ def _check_forms(fold: Fold, records: bool) -> None:
             raise ValueError(f"{brief(key)} is not a key of header")
     coverage = dict(pages.coverage)
     summary = coverage.pop("summary", None)
-    blank: dict[str, Any] = {key: {} for key in ("header", "files", "counts")}
-    blank |= {"format_version": "", "state": "open", "journal": None}
-    blank |= dict.fromkeys(("records", "tensors", "tensor_files"), 0)
-    for problem in check_report({**blank, **coverage, **({} if summary is None else summary)}):
+    for problem in misfits({**coverage, **({} if summary is None else summary)}, SCHEMA | {"required": []}):
         raise ValueError(str(problem))
     for fault in pages.faults:
         if not isinstance(fault["where"], str) or not isinstance(fault["message"], str):

@@ -38,7 +38,7 @@ def find(path: Path) -> list[RankFolder]:
     path = Path(os.path.abspath(path))  # a later chdir must not move what is read later
     if path.is_file():
         _check_file(path)
-        return [_alone(path.parent, path)]
+        return [_rank_folder(path.parent, path)]
     if not path.is_dir():
         raise FormatError(f"{path} does not exist.{_near(path)}")
     found = list(_inside_only(path))
@@ -82,10 +82,10 @@ def _check_inside(path: Path, root: str) -> None:
 def _below(path: Path) -> Iterator[RankFolder]:
     is_rank = layout.STEP_DIR.fullmatch(path.parent.name) and _is_rank(path)
     if is_rank or layout.is_dump_dir(path) or (path / layout.REPORT).is_file():
-        yield _alone(path)
+        yield _rank_folder(path)
         return
     for step in layout.find_steps(path):
-        found = map(_alone, filter(_is_rank, step.path.iterdir()))
+        found = map(_rank_folder, filter(_is_rank, step.path.iterdir()))
         yield from sorted(found, key=lambda each: (-1 if each.rank is None else each.rank, each.path.name))
 
 
@@ -94,7 +94,7 @@ def _is_rank(path: Path) -> bool:
     return bool(layout.RANK_DIR.fullmatch(path.name)) and path.is_dir() and any(path.iterdir())
 
 
-def _alone(path: Path, file: Path | None = None) -> RankFolder:
+def _rank_folder(path: Path, file: Path | None = None) -> RankFolder:
     step, rank = layout.STEP_DIR.fullmatch(path.parent.name), layout.RANK_DIR.fullmatch(path.name)
     number = int(rank[1]) if rank and rank[1] else None
     if step is None:

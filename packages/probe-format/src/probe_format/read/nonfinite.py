@@ -99,7 +99,7 @@ def begins(name: str, given: Sequence[Value], made: Sequence[Value], outside: bo
         return f"{name} is the first to hold values that are not finite: {_words(made)}."
     is_backward = isinstance(form, ApiName | ModuleName) and form.direction == "backward"
     took = "The gradients that it gets are" if is_backward else "Its inputs are"
-    state = f"not ({_words(given)}), but of another kind" if given else f"finite{lost}"
+    state = f"not finite either, but of another kind ({_words(given)})" if given else f"finite{lost}"
     return f"{name} makes the first value that is not finite. {took} {state}; {_words(made)}."
 
 

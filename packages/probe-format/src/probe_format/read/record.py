@@ -12,6 +12,7 @@ from probe_format import names
 from probe_format.jsonio import meant
 from probe_format.names import parse_debug_name
 from probe_format.schema.dump import Document
+from probe_format.schema.form import path_text
 from probe_format.schema.tensor_objects import tensors
 from probe_format.suggest import did_you_mean
 
@@ -28,7 +29,7 @@ from itertools import chain, islice
 from probe_format.errors import FormatError
 from probe_format.excerpts import cut
 from probe_format.schema.parts import Side, side_of
-from probe_format.schema.tensor_objects import is_tensor, others, path_text, why_lost
+from probe_format.schema.tensor_objects import is_tensor, others, why_lost
 
 
 @frozen(repr=False)

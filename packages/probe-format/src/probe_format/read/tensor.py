@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +16,13 @@ from probe_format.excerpts import brief
 from probe_format.jsonio import number
 from probe_format.plain_files import in_memory, is_file, refuse_link
 from probe_format.schema.finite import non_finite
-from probe_format.schema.tensor_objects import path_text
+from probe_format.schema.form import path_text
 from probe_format.statistics import WHOLE
 from probe_format.values import ValuePath
 
 if TYPE_CHECKING:
+    from probe_format.tensors.pack import Entry
+
     from .record import Record
 
 Amount = float | int | bool | None
@@ -122,25 +122,24 @@ class Tensor:
 
     @property
     def file(self) -> Path | None:
-        """Return the path of its file; None when its values were not saved.
+        """Return the path of its file, or of the pack that it is in; None when its values were not saved.
 
         Raises FormatError when its data_name leads out of the dump.
         """
+        place = self.place
+        return place if place is None or isinstance(place, Path) else place.path
+
+    @property
+    def place(self) -> Path | Entry | None:
+        """Return its file, or its entry in a pack, which `probe_format.tensors.opened` opens alike; else as `file`."""
         name = self.json.get("data_name")
         if name is None:
             return None
         if not isinstance(name, str) or name in ("", ".", "..") or not _OUTSIDE.isdisjoint(name):
             raise FormatError(f"{self.name}: the data_name {brief(name)} is not a file name.")
         rank = self.record.rank
-        here = rank.path / layout.TENSORS / name
-        refuse_link(here.parent)
-        elsewhere = rank.header.get("dump_data_dir")
-        if not here.parent.is_dir() and isinstance(elsewhere, str):
-            with contextlib.suppress(ValueError):  # not a string that can be a path
-                beside = os.path.realpath(os.path.join(rank.path, elsewhere))
-                if beside.startswith(os.path.realpath(rank.path) + os.sep):  # not outside the dump
-                    return Path(beside) / name
-        return here
+        path = rank.tensor_folder / name
+        return path if is_file(path) else rank.packed.get(name, path)
 
     def load(self) -> npt.NDArray[np.generic]:
         """Read the values: from ``.npy`` with numpy alone, from ``.pt`` with torch (weights_only=True).
@@ -156,7 +155,7 @@ class Tensor:
         from probe_format.tensors import files  # here, as most who open a dump read no file of a tensor
 
         path = self._saved()
-        with in_memory(path):
+        with in_memory(str(path)):
             if path.suffix == ".npy":
                 return files.load_npy(path)
             values = _as_numpy(files.load_pt(path), path)
@@ -191,22 +190,25 @@ class Tensor:
         path = self._saved()
         if path.suffix == ".npy":
             raise FormatError(f"{path} is a numpy file: use load().")
-        with in_memory(path):
+        with in_memory(str(path)):
             return files.load_pt(path)
 
-    def _saved(self) -> Path:
-        path = self.file
+    def _saved(self) -> Path | Entry:
+        path = self.place
         if path is None:
             why = self.json.get("lost") or "use task 'tensor', or tensor_list, to have tensors saved"
             raise FormatError(f"{self.name} was not saved to a file: {why}.")
-        if not is_file(path):
+        if isinstance(path, Path) and not is_file(path):
             where = f"{layout.TENSORS} beside dump.json is the folder that is looked into"
             raise DamagedError(f"{self.name}: its file {path} is missing ({where}).")
-        refuse_link(path)
+        if isinstance(path, Path):
+            refuse_link(path)
+        else:
+            path.check(self.json.get("data_crc32"))
         return path
 
 
-def _as_numpy(value: Any, path: Path) -> npt.NDArray[np.generic]:
+def _as_numpy(value: Any, path: Path | Entry) -> npt.NDArray[np.generic]:
     try:
         if value.is_quantized:
             value = value.dequantize()

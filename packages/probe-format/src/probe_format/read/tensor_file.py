@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from attrs import define, field
 
-from probe_format.checksum import crc32, file_crc32
+from probe_format.checksum import crc32, stream_crc32
 from probe_format.errors import FormatError, TooLargeError
 from probe_format.excerpts import brief
 from probe_format.plain_files import in_memory, is_file, refuse_link
 from probe_format.statistics import TABLE
 from probe_format.tensors.narrow_floats import bits_of, narrow_name, widen
 from probe_format.tensors.npy_file import map_npy
+from probe_format.tensors.pack import Entry, opened
 from probe_format.tensors.pt_file import PT_DTYPES
 from probe_format.tensors.stats import Stats, stats_of
 
@@ -46,19 +47,20 @@ class TensorFiles:
 
     checksums: bool
     own: bool
-    _seen: dict[tuple[int, int], PtContent] = field(factory=dict)
-    _sums: dict[tuple[int, int], str] = field(factory=dict)
+    _seen: dict[tuple[object, ...], PtContent] = field(factory=dict)
+    _sums: dict[tuple[object, ...], str] = field(factory=dict)
 
     def problem(self, tensor: Tensor) -> str:
         """Return what is wrong with the tensor's file, in a sentence; empty when nothing is."""
         try:
-            path = tensor.file
+            path = tensor.place
             if path is None:
                 return ""
-            if not is_file(path):
-                return f"its file {path.name} is missing."
-            refuse_link(path)
-            with in_memory(path):
+            if isinstance(path, Path):
+                if not is_file(path):
+                    return f"its file {path.name} is missing."
+                refuse_link(path)
+            with in_memory(str(path)):
                 return next(self._problems(path, tensor), "")
         except (OSError, ValueError, OverflowError) as error:
             return f"its file cannot be read ({error})."
@@ -67,18 +69,30 @@ class TensorFiles:
         except FormatError as error:
             return f"its file cannot be read: {error}"
 
-    def _problems(self, path: Path, tensor: Tensor) -> Generator[str]:
+    def _problems(self, path: Path | Entry, tensor: Tensor) -> Generator[str]:
         """Yield what is wrong, of which the first says most."""
         values = yield from self._npy(path, tensor) if path.suffix == ".npy" else self._pt(path, tensor)
-        wanted, key = tensor.json.get("data_crc32"), _inode(path)
+        wanted, key = tensor.json.get("data_crc32"), _content_of(path)
         if wanted is not None:
-            found = self._sums[key] = self._sums.get(key) or file_crc32(path)
+            if key not in self._sums:
+                with opened(path) as file:
+                    self._sums[key] = stream_crc32(file)
+            found = self._sums[key]
             if found != wanted:
                 yield f"its file {path.name} was changed: its CRC-32 is {found}, and was {brief(wanted)}."
         if values is not None and "unsupported" not in tensor.json:
-            yield from self._numbers(path, tensor, stats_of(values))
+            true = stats_of(values, sketch="sketch" in tensor.json)
+            yield from self._numbers(path, tensor, true)
+            sketch = tensor.json.get("sketch")
+            if (
+                self.own
+                and sketch is not None
+                and values.dtype.kind == "f"
+                and not _near(true.sketch, sketch)
+            ):
+                yield f"its file {path.name} has another sketch than its record."
 
-    def _npy(self, path: Path, tensor: Tensor) -> Generator[str, None, npt.NDArray[Any] | None]:
+    def _npy(self, path: Path | Entry, tensor: Tensor) -> Generator[str, None, npt.NDArray[Any] | None]:
         """Yield what is wrong with the form and the checksum of the elements; return them where they are numbers."""
         array = map_npy(path)
         narrow = narrow_name(tensor.dtype)
@@ -99,8 +113,8 @@ class TensorFiles:
             yield from self._compare(path, tensor, lambda: crc32(np.ascontiguousarray(array).data))
         return array if wanted in _NUMPY else None
 
-    def _pt(self, path: Path, tensor: Tensor) -> Generator[str, None, npt.NDArray[Any] | None]:
-        key = _inode(path)
+    def _pt(self, path: Path | Entry, tensor: Tensor) -> Generator[str, None, npt.NDArray[Any] | None]:
+        key = _content_of(path)
         if key not in self._seen:
             from probe_format.tensors.pt_read import read_pt  # not every dump has .pt files
 
@@ -122,11 +136,11 @@ class TensorFiles:
             return elements.view(found.dtype)
         return widen(elements.view(f"u{found.width}"), narrow)
 
-    def _compare(self, path: Path, tensor: Tensor, crc: Callable[[], int]) -> Iterator[str]:
+    def _compare(self, path: Path | Entry, tensor: Tensor, crc: Callable[[], int]) -> Iterator[str]:
         if self.checksums and tensor.checksum and (found := f"{crc():08x}") != tensor.checksum:
             yield f"its file {path.name} has the CRC-32 {found}, its record says {brief(tensor.checksum)}."
 
-    def _numbers(self, path: Path, tensor: Tensor, true: Stats) -> Iterator[str]:
+    def _numbers(self, path: Path | Entry, tensor: Tensor, true: Stats) -> Iterator[str]:
         """Yield how the record's numbers differ from the true ones. msprobe computes some in the tensor's dtype."""
         near = 1e-3 * max(abs(true.max or 0), abs(true.min or 0))  # what is left where elements cancel out
         for name, close in ((each.key, each.near) for each in TABLE if each.near):
@@ -139,7 +153,14 @@ class TensorFiles:
                 yield f"its file {path.name} has the {name} {found}, its record says {said}."
 
 
-def _inode(path: Path) -> tuple[int, int]:
+def _near(found: list[float] | None, said: list[float]) -> bool:
+    return found is not None and np.allclose(found, said, 1e-5, 1e-9 * max(map(abs, found)))
+
+
+def _content_of(path: Path | Entry) -> tuple[object, ...]:
+    """Return what names of one content have in common."""
+    if isinstance(path, Entry):
+        return path.path, path.start
     stat = path.stat()
     return stat.st_dev, stat.st_ino
 

@@ -215,6 +215,7 @@ def _tensor_files(rank: Rank, notes: list[str], progress: Progress | None) -> It
             progress(rank, done, len(saved))
     folder = rank.path / layout.TENSORS
     if rank.file is None and folder.is_dir() and not folder.is_symlink():
-        strays = sum(1 for child in folder.iterdir() if child.name not in names)
+        there = {child.name for child in folder.iterdir() if child.suffix != ".pack"} | rank.packed.keys()
+        strays = len(there - names)
         if strays:
             notes.append(f"{strays} files in dump_tensor_data belong to no record.")

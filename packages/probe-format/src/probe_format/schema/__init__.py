@@ -1,6 +1,7 @@
 """Check and parse each document by its specification, as its JSON Schema does."""
 
-from .dump import parse_object
+from .calls import Construct, Stack
+from .dump import Document, parse_object
 from .finite import (
     MASK,
     Suspect,
@@ -13,13 +14,13 @@ from .finite import (
     suspect_of,
     writes_into,
 )  # fmt: skip
+from .form import path_text
 from .parts import Parts, Side, Value, parts_of
-from .report import Report
-from .tensor_objects import is_tensor, others, path_text, tensors, walk, why_lost
+from .report import Report, parse_report
+from .tensor_objects import is_tensor, others, tensors, walk, why_lost
 
 __all__ = [
-    "MASK", "Parts", "Report", "Side", "Suspect", "Value", "broken", "is_tensor", "kinds_asked_for", "kinds_of",
-    "may_begin", "non_finite",
-    "only_views", "others", "parse_object", "parts_of", "path_text", "suspect_of", "tensors", "walk", "why_lost",
-    "writes_into",
+    "MASK", "Construct", "Document", "Parts", "Report", "Side", "Stack", "Suspect", "Value", "broken", "is_tensor",
+    "kinds_asked_for", "kinds_of", "may_begin", "non_finite", "only_views", "others", "parse_object", "parse_report",
+    "parts_of", "path_text", "suspect_of", "tensors", "walk", "why_lost", "writes_into",
 ]  # fmt: skip

@@ -4,8 +4,9 @@ construct.json: which call ran inside which module (spec/construct.md); stack.js
 made (spec/stack.md).
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from types import NoneType
+from typing import Annotated, Any
 
 from attrs import field, frozen
 
@@ -14,7 +15,7 @@ from probe_format.excerpts import brief
 from probe_format.names import Direction, ModuleName, ParamsGradName, parsed
 
 from .dump import parse_object
-from .tensor_objects import is_whole
+from .form import misfits, schema_of
 
 _MICRO_STEPS = "megatron_micro_step_number"
 
@@ -86,22 +87,26 @@ def _circles(parents: Mapping[str, str | None]) -> list[str]:
     return circles
 
 
-def check_construct(document: Any) -> list[Problem]:
-    """Return every fault in the form of a construct.json; `Construct.faults` checks that parents exist."""
-    if not isinstance(document, dict):
-        return [Problem("construct.json", "is not a JSON object.")]
-    return [
-        Problem(
-            f"construct.json {brief(name)}", f"{brief(parent)} is not a parent; a name or null belongs here."
-        )
-        for name, parent in document.items()
-        if not (is_whole(parent) if name == _MICRO_STEPS else _is_parent(parent))
-    ]
+Parent = str | None
+CONSTRUCT = {
+    "type": "object",
+    "properties": {_MICRO_STEPS: schema_of(int)},
+    # msprobe writes [parent, micro step] under Megatron
+    "additionalProperties": schema_of(Parent | tuple[Parent, int])
+    | {"description": "a parent, which is a name or null"},
+}
+
+
+def check_construct(document: Any) -> Iterator[Problem]:
+    """Yield every fault in the form of a construct.json; `Construct.faults` checks that parents exist."""
+    return misfits(document, CONSTRUCT, ("construct.json",))
 
 
 def parse_construct(raw: bytes, where: str = "construct.json") -> Construct:
     """Read a construct.json of any msprobe or of Probe. Raises FormatError when its form is wrong."""
     document = parse_object(raw, where)
+    if {*map(type, document.values())} <= {str, NoneType} and _MICRO_STEPS not in document:  # as nearly all
+        return Construct(document)
     for problem in check_construct(document):
         raise FormatError(f"{where}: {problem}")
     parents: dict[str, str | None] = {}
@@ -114,12 +119,6 @@ def parse_construct(raw: bytes, where: str = "construct.json") -> Construct:
         else:
             parents[name] = parent
     return Construct(parents, micro_steps)
-
-
-def _is_parent(x: Any) -> bool:
-    if isinstance(x, list):
-        return len(x) == 2 and (x[0] is None or isinstance(x[0], str)) and is_whole(x[1])
-    return x is None or isinstance(x, str)
 
 
 @frozen
@@ -145,16 +144,18 @@ class Stack:
         return () if group is None else self.groups[group][1]
 
 
-def check_stack(document: Any) -> list[Problem]:
-    """Return every fault in a stack.json, in the grouped layout or the flat one of msprobe 1."""
-    if not isinstance(document, dict):
-        return [Problem("stack.json", "is not a JSON object.")]
-    if all(map(_is_group, document.values())) or all(map(_is_frames, document.values())):
-        return []
-    bad = next((k for k, v in document.items() if not _is_group(v) and not _is_frames(v)), None)
-    if bad is None:
-        return [Problem("stack.json", "mixes the grouped layout with the flat one.")]
-    return [Problem(f"stack.json {brief(bad)}", "is neither [[names], [frames]] nor [frames].")]
+_Group = Annotated[tuple[list[str], list[str]], {"description": "[[names], [frames]], nor are all [frames]"}]
+#: By identical stack: Probe, msprobe 8 and 26.
+_GROUPED = schema_of(Mapping[str, _Group])
+#: msprobe 1.
+_FLAT = schema_of(Mapping[str, list[str]])
+STACK = {"anyOf": [_GROUPED, _FLAT]}
+
+
+def check_stack(document: Any) -> Iterator[Problem]:
+    """Yield every fault in the form of a stack.json."""
+    flat = not any(misfits(document, _FLAT))
+    return misfits(document, _FLAT if flat else _GROUPED, ("stack.json",))
 
 
 def parse_stack(raw: bytes, where: str = "stack.json") -> Stack:
@@ -162,17 +163,9 @@ def parse_stack(raw: bytes, where: str = "stack.json") -> Stack:
     document = parse_object(raw, where)
     for problem in check_stack(document):
         raise FormatError(f"{where}: {problem}")
-    if document and all(_is_group(entry) for entry in document.values()):
+    if not any(misfits(document, _GROUPED)):
         return Stack(tuple((tuple(names), tuple(frames)) for names, frames in document.values()))
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, frames in document.items():
         groups.setdefault(tuple(frames), []).append(name)
     return Stack(tuple((tuple(names), frames) for frames, names in groups.items()))
-
-
-def _is_frames(entry: Any) -> bool:
-    return isinstance(entry, list) and all(isinstance(frame, str) for frame in entry)
-
-
-def _is_group(entry: Any) -> bool:
-    return isinstance(entry, list) and len(entry) == 2 and all(_is_frames(part) for part in entry)

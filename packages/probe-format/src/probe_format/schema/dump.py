@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from attrs import field, frozen
 
@@ -11,22 +11,107 @@ from probe_format import jsonio
 from probe_format.errors import DamagedError, FormatError, Problem
 from probe_format.excerpts import brief, cut
 from probe_format.plain_files import in_memory
+from probe_format.task import DUMPING
 
-from .tensor_objects import FLAG, TEXT, Forms, all_are, check_foreign, check_values, misfits, readable
+from .form import Schema, misfits, schema_of
+from .tensor_objects import VALUES, check_foreign, readable
+
+Name = Literal["dump", "debug"]
 
 _DATA = re.compile(rb'"data"[ \t]*:[ \t]*\{[ \t\r]*\n')
-_NAME = re.compile(rb'[ \t]*("(?:[^"\\\n]|\\[^\n])*")[ \t]*:[ \t]*')
-_KIND = re.compile(r"\.(?:(forward|backward)|((?:parameters|optimizer)_grad))(?:\.[0-9]+)?$")
-_DEBUG = re.compile(r"\.[0-9]+\.debug$")
+_NAME = re.compile(rb'[ \t]*"([^"\\\n]*(?:\\[^\n][^"\\\n]*)*)"[ \t]*:[ \t]*')
+_RETURN, _COMMA = b"\r,"
 
-_LISTS = {"forward": ("input_args",), "backward": ("input", "output")}
-_MARKS = dict.fromkeys(("incomplete", "in_backward", "is_recompute", "partial"), FLAG)
-_MARKS |= dict.fromkeys(("raised", "label"), TEXT)
-_PLACE = (lambda x: isinstance(x, str | None)), "{} is neither a path nor null."
-_LABELS: Forms = {"labels": (lambda x: isinstance(x, list) and all_are(str, x), "{} is not a list of texts.")}
-#: The keys of a header; those that Probe alone writes come last.
-_HEADER: Forms = {**dict.fromkeys(("task", "level", "framework"), TEXT), "dump_data_dir": _PLACE}
-_OWN: Forms = {**_HEADER, "format_version": TEXT, "tool": TEXT}
+Value = Annotated[Any, {"$ref": "#/$defs/value"}]
+Values = list[Value]
+Named = Mapping[str, Value]
+
+
+class ForeignHeader(TypedDict, total=False):
+    """Say what the top-level keys hold that msprobe writes as well."""
+
+    task: str
+    level: str
+    framework: str
+    dump_data_dir: str | None
+
+
+class _Header(TypedDict):
+    task: Annotated[str, {"enum": DUMPING}]
+    framework: str
+    dump_data_dir: str | None
+    format_version: Annotated[
+        str, {"pattern": r"^1\.[0-9]+$", "description": "1.x; a newer probe-format may read it"}
+    ]
+    tool: str
+    checksum: NotRequired[Any]
+    mindspore: NotRequired[Any]
+    input_gradients: NotRequired[Literal["whole"]]
+    rank: NotRequired[Any]
+    step: NotRequired[Any]
+    found: NotRequired[Any]
+    labels: NotRequired[list[str]]
+    triggered: NotRequired[Any]
+    export: NotRequired[Any]
+    extra_info: NotRequired[Any]
+
+
+class Header(_Header):
+    """Say what the top-level keys but ``data`` hold in a dump.json of Probe's."""
+
+    level: Literal["L0", "L1", "mix", "L2"]
+
+
+class DebugHeader(_Header):
+    """Say the same of debug.json."""
+
+    level: Literal["debug"]
+
+
+class Backward(TypedDict, total=False):
+    """Say what one backward pass through a call leaves in its record."""
+
+    input: Values
+    output: Values
+
+
+class Forward(TypedDict, total=False):
+    """Say what a call, or its recomputation, leaves in its record."""
+
+    input_args: Values
+    input_kwargs: Named
+    output: Annotated[list[Any] | Mapping[str, Any], {"$ref": "#/$defs/value"}]
+    parameters: Named
+    buffers: Named
+
+
+class Marks(TypedDict, total=False):
+    """Say what Probe adds to a record, and readers of msprobe's ignore."""
+
+    raised: str
+    incomplete: bool
+    recompute: Forward
+    in_backward: bool
+    is_recompute: bool
+    label: str
+    later_passes: list[Backward]
+    partial: bool
+
+
+_FOREIGN_HEADER = schema_of(ForeignHeader)
+_HEADERS = {"dump": schema_of(Header), "debug": schema_of(DebugHeader)}
+_FOREIGN_VALUE = {"$ref": "#/$defs/foreign"}
+_FOREIGN_RECORD = {"dump": {"type": "object", **_FOREIGN_VALUE}, "debug": _FOREIGN_VALUE}
+_ENDS = "forward, backward, parameters_grad or optimizer_grad"
+#: How the name of a record ends -> what it may hold.
+_RECORDS = {
+    "dump": {
+        r"\.forward(\.[0-9]+)?$": [schema_of(Forward), schema_of(Marks)],
+        r"\.backward(\.[0-9]+)?$": [schema_of(Backward), schema_of(Marks)],
+        r"\.(parameters|optimizer)_grad(\.[0-9]+)?$": [schema_of(Mapping[str, Values])],
+    },
+    "debug": {r"\.[0-9]+\.debug$": [schema_of(Value)]},
+}
 
 
 @frozen
@@ -49,6 +134,13 @@ class Document:
             for problem in check_foreign(found, (name,)):
                 raise DamagedError(f"{self.where}: {problem}")
         return found
+
+    def texts(self) -> Iterator[tuple[str, bytes | None]]:
+        """Yield the name of each record and its JSON; None where records have no line each."""
+        lines = self.records if isinstance(self.records, _Lines) else None
+        if lines is None:
+            return ((name, None) for name in self.records)
+        return ((name, lines.raw[start:stop]) for name, (start, stop) in lines.spans.items())
 
     def mentioning(self, word: bytes) -> Iterator[str]:
         """Yield the names of the records of Probe's own that may hold a word: where they have a line each, it does."""
@@ -143,13 +235,17 @@ def _index(raw: bytes, where: str) -> Document | None:
     spans: dict[str, tuple[int, int]] = {}
     at = found.end()
     more = True
-    while more and (name := _NAME.match(raw, at)) is not None:
-        end = raw.find(b"\n", name.end())
+    match, find = _NAME.match, raw.find
+    while more and (name := match(raw, at)) is not None:
+        start = name.end()
+        end = find(b"\n", start)
         end = len(raw) if end < 0 else end
-        stop = end - 1 if raw[end - 1 : end] == b"\r" else end
-        more = raw[stop - 1 : stop] == b","
+        stop = end - (raw[end - 1] == _RETURN)
+        more = raw[stop - 1] == _COMMA
         try:
-            spans[jsonio.loads(name[1])] = (name.end(), stop - 1 if more else stop)
+            text = name[1].decode()
+            plain = "\\" not in text and text.isprintable()
+            spans[text if plain else jsonio.loads(b'"%b"' % name[1])] = start, stop - more
         except ValueError:
             return None
         at = end + 1
@@ -164,88 +260,47 @@ def is_strict(header: Mapping[str, Any]) -> bool:
 
 
 def check_dump(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield every fault in a dump.json, as schema/dump.schema.json defines it: strict for Probe's files."""
-    strict = is_strict(header)
-    yield from _check_header(header, ("L0", "L1", "mix", "L2") if strict else ())
-    yield from misfits(header, _LABELS if strict else {})
-    for name in records:
-        record = records[name]
-        if not isinstance(record, dict):
-            yield Problem(name, "is not a JSON object.")
-        elif strict:
-            yield from _check_record(name, record)
-        else:
-            yield from check_foreign(record, (name,))
+    """Yield every fault in a dump.json: it is held to the specification where Probe wrote it."""
+    return _check("dump", header, records, f"is not a record name; it ends in no {_ENDS}.")
 
 
 def check_debug(header: Mapping[str, Any], records: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield every fault in a debug.json, as schema/debug.schema.json defines it."""
+    """Yield every fault in a debug.json, in the same way."""
+    return _check("debug", header, records, "is not the name of a saved value; 'loss.0.debug' would be.")
+
+
+def _check(
+    name: Name, header: Mapping[str, Any], records: Mapping[str, Any], wrong: str
+) -> Iterator[Problem]:
     strict = is_strict(header)
-    yield from _check_header(header, ("debug",) if strict else ())
-    for name in records:
-        if not strict:
-            yield from check_foreign(records[name], (name,))
-            continue
-        if not _DEBUG.search(name):
-            yield Problem(name, "is not the name of a saved value; 'loss.0.debug' would be.")
-        yield from check_values(records[name], (name,))
+    yield from misfits(dict(header), _HEADERS[name] if strict else _FOREIGN_HEADER)
+    for record in records:
+        forms = [_FOREIGN_RECORD[name]]
+        if strict:
+            forms = next((forms for end, forms in _RECORDS[name].items() if re.search(end, record)), [])
+        if not forms:
+            yield Problem(record, wrong)
+        for form in forms:
+            yield from misfits(records[record], form, (record,))
 
 
-def _check_header(header: Mapping[str, Any], levels: tuple[str, ...]) -> Iterator[Problem]:
-    yield from misfits(header, _OWN if levels else _HEADER)
-    if not levels:
-        return
-    yield from (Problem(key, "is missing.") for key in _OWN if key not in header)
-    for key, known in (("task", ("statistics", "tensor", "structure")), ("level", levels)):
-        if isinstance(header.get(key), str) and header[key] not in known:
-            yield Problem(key, f"{brief(header[key])} is not one of {', '.join(known)}.")
-    version = header.get("format_version")
-    if isinstance(version, str) and not re.search(r"^1\.[0-9]+$", version):
-        yield Problem("format_version", f"{brief(version)} is not 1.x; a newer probe-format may read it.")
+def schema(name: Name) -> dict[str, Any]:
+    """Return the JSON Schema of a dump.json or debug.json."""
+    patterns = {end: {"allOf": forms} for end, forms in _RECORDS[name].items()}
+    ours = {"data": {"type": "object", "patternProperties": patterns, "additionalProperties": False}}
+    foreign = {"data": {"type": "object", "additionalProperties": _FOREIGN_RECORD[name]}}
+    return {
+        "description": "A file with a format_version follows Probe's specification and is held to it; any other is "
+        "taken for some msprobe's, of which little is promised.",
+        "type": "object",
+        "required": ["data"],
+        "properties": {"data": {"type": "object"}},
+        "if": {"required": ["format_version"]},
+        "then": _with(_HEADERS[name], ours),
+        "else": _with(_FOREIGN_HEADER, foreign),
+        "$defs": VALUES,
+    }
 
 
-def _check_record(name: str, record: dict[str, Any]) -> Iterator[Problem]:
-    kind = _KIND.search(name)
-    if kind is None:
-        ends = "forward, backward, parameters_grad or optimizer_grad"
-        yield Problem(name, f"is not a record name; it ends in no {ends}.")
-        return
-    if kind[2]:
-        for key, value in record.items():
-            if not isinstance(value, list):
-                yield Problem(f"{name}.{key}", "is not a list of gradients.")
-            yield from check_values(value, (name, key))
-        return
-    yield from _check_parts(name, kind[1], record)
-    yield from misfits(record, _MARKS, f"{name}.")
-    if "recompute" in record:
-        if isinstance(record["recompute"], dict):
-            yield from _check_parts(f"{name}.recompute", "forward", record["recompute"])
-        else:
-            yield Problem(f"{name}.recompute", "is not a JSON object.")
-    passes = record.get("later_passes", [])
-    if not isinstance(passes, list) or not all(isinstance(again, dict) for again in passes):
-        yield Problem(f"{name}.later_passes", "is not a list of JSON objects.")
-        return
-    for i, again in enumerate(passes):
-        yield from _check_parts(f"{name}.later_passes.{i}", "backward", again)
-
-
-def _check_parts(name: str, kind: str, part: dict[str, Any]) -> Iterator[Problem]:
-    for key in _LISTS[kind]:
-        if key in part:
-            if not isinstance(part[key], list):
-                yield Problem(f"{name}.{key}", "is not a list.")
-            yield from check_values(part[key], (name, key))
-    if kind == "backward":
-        return
-    if "output" in part:
-        if not isinstance(part["output"], list | dict):
-            yield Problem(f"{name}.output", "is neither a list nor a JSON object.")
-        yield from check_values(part["output"], (name, "output"))
-    for key in ("input_kwargs", "parameters"):
-        if not isinstance(part.get(key, {}), dict):
-            yield Problem(f"{name}.{key}", "is not a JSON object.")
-            continue
-        for keyword, value in part.get(key, {}).items():
-            yield from check_values(value, (name, key, keyword))
+def _with(schema: Schema, more: Mapping[str, Schema]) -> Schema:
+    return {**schema, "properties": {**schema["properties"], **more}}

@@ -7,12 +7,15 @@ from attrs import frozen
 
 from probe_format.values import ValuePath, is_leaf
 
-from .tensor_objects import is_tensor, path_text, tensors, walk, why_lost
+from .form import path_text
+from .tensor_objects import is_tensor, tensors, walk, why_lost
 
 Side = Literal["in", "parameter", "out"]
 
 #: The parts of a record that went into the call. The gradients of a call's outputs go into its backward.
 _IN = ("input_args", "input_kwargs", "input")
+#: What a module's call found in the module itself.
+_OWN = ("parameters", "buffers")
 #: The keys of a number, a flag or a text.
 _PLAIN = {"type", "value"}
 #: Parts that are records of other runs of the same call.
@@ -24,7 +27,7 @@ class Value:
     """Hold one tensor of a call.
 
     slot: its place in the record, as ``input_args.0``.
-    side: whether it went into the call, was a parameter of its module, or came out.
+    side: whether it went into the call, was a parameter or a buffer of its module, or came out.
     tensor: the tensor object as it is in the file, with its statistics.
     """
 
@@ -50,7 +53,23 @@ class Parts:
 
 def side_of(path: ValuePath) -> Side:
     key = path[0] if path else ""
-    return "in" if key in _IN else "parameter" if key == "parameters" else "out"
+    return "in" if key in _IN else "parameter" if key in _OWN else "out"
+
+
+def _add(values: list[Value], arguments: list[tuple[str, Any]], at: ValuePath, side: Side, item: Any) -> None:
+    """Add what is in one part's item that is no tensor itself."""
+    # The most frequent argument is taken without a walk.
+    found = [((), item)] if isinstance(item, dict) and item.keys() == _PLAIN else walk(item, is_leaf)
+    for path, node in found:
+        if is_tensor(node):
+            values.append(Value(path_text((*at, *path)), side, node))
+            continue
+        if isinstance(node, dict) and node.keys() != _PLAIN:
+            inner = tensors(node)  # it may carry a tensor: torch's P2POp does
+            values += [Value(path_text((*at, *path, *x)), side, tensor) for x, tensor in inner]
+        empty = isinstance(node, list | dict) and not node
+        if side == "in" and node is not None and not empty and not why_lost(node):
+            arguments.append((path_text((*at, *path)), node))
 
 
 def parts_of(record: Any) -> Parts:
@@ -70,17 +89,6 @@ def parts_of(record: Any) -> Parts:
         for name, item in items:
             if is_tensor(item):
                 values.append(Value(f"{key}.{name}", side, item))
-                continue
-            # The most frequent argument is taken without a walk.
-            found = [((), item)] if isinstance(item, dict) and item.keys() == _PLAIN else walk(item, is_leaf)
-            for path, node in found:
-                if is_tensor(node):
-                    values.append(Value(path_text((key, name, *path)), side, node))
-                    continue
-                if isinstance(node, dict) and node.keys() != _PLAIN:
-                    inner = tensors(node)  # it may carry a tensor: torch's P2POp does
-                    values += [Value(path_text((key, name, *path, *x)), side, tensor) for x, tensor in inner]
-                empty = isinstance(node, list | dict) and not node
-                if side == "in" and node is not None and not empty and not why_lost(node):
-                    arguments.append((path_text((key, name, *path)), node))
+            else:
+                _add(values, arguments, (key, name), side, item)
     return Parts(tuple(values), tuple(arguments))

@@ -8,25 +8,22 @@ The walk keeps its own stack instead of recursing: a damaged file may nest deepe
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, get_args
 
 from probe_format.errors import Problem
 from probe_format.excerpts import brief
-from probe_format.jsonio import INFINITY, MINUS_INFINITY
-from probe_format.statistics import BROKEN, COUNTS, NUMBERS, WHOLE
+from probe_format.statistics import BROKEN, NUMBERS, SKETCH_SUMS, TABLE, WHOLE
 from probe_format.values import ValuePath, is_leaf
 
-_NON_FINITE = ("NaN", INFINITY, MINUS_INFINITY, "Infinity", "-Infinity")
+from .form import Count, Schema, checked_by, misfits, path_text, schema_of
+
+_Word = Literal["NaN", "inf", " -inf", "Infinity", "-Infinity"]
+_NON_FINITE = get_args(_Word)
 #: Values, each with its path.
 Placed = Iterator[tuple[ValuePath, Any]]
 #: No framework has more elements in a tensor, or more dimensions.
 _MOST_ELEMENTS, _MOST_DIMENSIONS = 2**63 - 1, 64
-
-
-def path_text(path: ValuePath) -> str:
-    """Return ``input_args.0`` for ``("input_args", 0)``."""
-    return ".".join(str(key) for key in path)
 
 
 def is_tensor(node: Any) -> bool:
@@ -77,20 +74,29 @@ def others(value: Any) -> Placed:
     return ((path, node) for path, node in found if not (is_tensor(node) or node == [] or node == {}))
 
 
-def check_values(value: Any, path: ValuePath) -> Iterator[Problem]:
+@checked_by("value")
+def _check_values(value: Any, path: ValuePath) -> Iterator[Problem]:
     """Yield every fault in a value that Probe wrote, by the strict grammar."""
     for at, node in walk(value, lambda node: is_leaf(node) or isinstance(node.get("class_type"), str), path):
         if isinstance(node, dict) and _claims_to_be_one(node):
-            yield from _check_tensor(node, at)
+            yield from _check_tensor(node, _FORM, at)
         elif not isinstance(node, dict | list | None):
             yield Problem(path_text(at), f"a bare {type(node).__name__} where an encoded value belongs.")
 
 
+@checked_by("foreign")
 def check_foreign(value: Any, path: ValuePath) -> Iterator[Problem]:
     """Yield the faults in a value, of msprobe's too, that would stop any reader: only tensors are checked."""
     for at, node in walk(value, _claims_to_be_one, path):
         if node and isinstance(node, dict):
-            yield from _check_foreign(node, at)
+            yield from _check_tensor(node, _FOREIGN_FORM, at)
+
+
+def _check_tensor(node: dict[str, Any], schema: Schema, at: ValuePath) -> Iterator[Problem]:
+    found = [*misfits(node, schema, at)]
+    yield from found
+    if not found and math.prod(node["shape"]) > _MOST_ELEMENTS:  # which JSON Schema cannot say
+        yield Problem(path_text((*at, "shape")), f"no tensor has the shape {brief(node['shape'])}.")
 
 
 def readable(value: Any) -> bool:
@@ -102,7 +108,7 @@ def readable(value: Any) -> bool:
         elif type(node) is dict:
             if "shape" not in node or not _claims_to_be_one(node):
                 todo += node.values()
-            elif not _is_usual(node) and any(_check_foreign(node, ())):
+            elif not _is_usual(node) and any(_check_tensor(node, _FOREIGN_FORM, ())):
                 return False
     return True
 
@@ -114,7 +120,7 @@ def _is_usual(tensor: dict[str, Any]) -> bool:
     if (
         type(shape) is not list
         or type(tensor["dtype"]) is not str
-        or kinds.count(list) > 1
+        or kinds.count(list) > 1 + ("sketch" in tensor)
         or dict in kinds
         or (kinds.count(str) > 2 and any(map(_is_no_number, map(tensor.get, NUMBERS))))
         or len(shape) > _MOST_DIMENSIONS
@@ -124,83 +130,78 @@ def _is_usual(tensor: dict[str, Any]) -> bool:
     return not shape or (min(shape) >= 0 and max(*shape, math.prod(shape)) <= _MOST_ELEMENTS)
 
 
-def _check_foreign(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
-    yield from _check_form(node, at)
-    yield from _check_numbers(node, at)
-    for key in (*COUNTS, "md5"):
-        if isinstance(node.get(key), list | dict):
-            yield Problem(path_text((*at, key)), f"{brief(node[key])} is neither a number nor a text.")
-
-
-def _check_form(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
-    if not isinstance(node["dtype"], str):
-        yield Problem(path_text((*at, "dtype")), f"{brief(node['dtype'])} is not a text.")
-    elements, shape = 1, node["shape"]
-    if not isinstance(shape, list):
-        yield Problem(path_text((*at, "shape")), f"{brief(shape)} is not a list of sizes.")
-        return
-    for size in shape:
-        if not (type(size) is int or is_whole(size)) or not 0 <= size <= _MOST_ELEMENTS:
-            yield Problem(path_text((*at, "shape")), f"{brief(size)} is not a size.")
-            break
-        elements *= size
-    else:
-        if elements > _MOST_ELEMENTS or len(shape) > _MOST_DIMENSIONS:
-            yield Problem(path_text((*at, "shape")), f"no tensor has the shape {brief(shape)}.")
-
-
-def _check_numbers(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
-    for key in NUMBERS:
-        if _is_no_number(node.get(key)):
-            where = path_text((*at, key))
-            yield Problem(where, f"{brief(node[key])} is not a number, 'NaN', 'inf' or ' -inf'.")
-
-
 def _is_no_number(x: Any) -> bool:
     return not (isinstance(x, bool | int | float | None) or x in _NON_FINITE)
 
 
-def _check_tensor(node: dict[str, Any], at: ValuePath) -> Iterator[Problem]:
-    yield from _check_form(node, at)
-    where = path_text(at)
-    if any(key not in node for key in WHOLE) and "md5" not in node and "unsupported" not in node:
-        yield Problem(where, "has neither all of Max, Min, Mean, Norm, nor a checksum, nor a word why not.")
-    yield from _check_numbers(node, at)
-    present = [key for key in BROKEN if key in node]
-    if present and len(present) < len(BROKEN):
-        absent = [key for key in BROKEN if key not in node]
-        yield Problem(where, f"has {present[0]} but not {absent[0]}; the five go together.")
-    yield from misfits(node, _FORMS, f"{where}.")
+_SIZE = {"minimum": 0, "maximum": _MOST_ELEMENTS, "description": "a size"}
 
 
-def is_whole(x: Any) -> bool:
-    """Return whether JSON Schema takes a value for an integer: 3.0 as well."""
-    return not isinstance(x, bool) and (isinstance(x, int) or (isinstance(x, float) and x.is_integer()))
+class TensorObject(TypedDict):
+    """Say what a tensor object holds besides its statistics (spec/statistics.md)."""
+
+    type: str
+    dtype: str
+    shape: Annotated[
+        list[Annotated[int, _SIZE]], {"maxItems": _MOST_DIMENSIONS, "description": "a list of sizes"}
+    ]
+    requires_grad: NotRequired[bool]
+    device_mesh: NotRequired[Any]
+    placements: NotRequired[Any]
+    global_shape: NotRequired[Any]
+    data_name: NotRequired[str]
+    data_crc32: NotRequired[Annotated[str, {"pattern": "^[0-9a-f]{8}$", "description": "8 hex digits"}]]
+    md5: NotRequired[str | None]
+    sketch: NotRequired[
+        Annotated[
+            list[float], {"minItems": SKETCH_SUMS, "maxItems": SKETCH_SUMS, "description": "16 numbers"}
+        ]
+    ]
+    layout: NotRequired[Any]
+    stored: NotRequired[Any]
+    hsdp_shard_size: NotRequired[Any]
+    nested: NotRequired[Any]
+    functorch: NotRequired[Any]
+    shared_with: NotRequired[Annotated[list[str], {"minItems": 1, "description": "a list of slots"}]]
+    found_late: NotRequired[Literal[True]]
+    unsupported: NotRequired[str]
+    lost: NotRequired[str]
 
 
-#: Key -> whether a value may be there, and what is said of one that may not.
-Forms = Mapping[str, tuple[Callable[[Any], Any], str]]
+def _statistics(count: Any) -> dict[str, Schema]:
+    number = Annotated[float | bool | _Word | None, {"description": "a number, 'NaN', 'inf' or ' -inf'"}]
+    return {each.key: schema_of(number if each.kind == "number" else count) for each in TABLE}
 
 
-def misfits(holder: Mapping[str, Any], forms: Forms, where: str = "") -> Iterator[Problem]:
-    """Yield what an object holds under its keys and may not. where: what stands before a key in the messages."""
-    for key, (right, wrong) in forms.items():
-        if key in holder and not right(holder[key]):
-            yield Problem(f"{where}{key}", wrong.format(brief(holder[key])))
+_FORM = schema_of(TensorObject)
+_FORM["properties"] |= _statistics(Count)
+_FORM["anyOf"] = [{"required": [*keys]} for keys in (WHOLE, ("md5",), ("unsupported",))]
+_FORM["dependentRequired"] = {key: [other for other in BROKEN if other != key] for key in BROKEN}
+_FORM["description"] = f"a tensor with {', '.join(WHOLE)}, a checksum, or a word why it has neither"
+_SCALAR = float | str | bool | None
+_FOREIGN = {key: _FORM["properties"][key] for key in ("dtype", "shape")} | _statistics(_SCALAR)
+#: Of a tensor object of msprobe's little is relied upon.
+_FOREIGN_FORM = {"properties": _FOREIGN | {"md5": schema_of(_SCALAR)}}
+_TENSOR_LIKE = {
+    "type": "object",
+    "required": ["type", "dtype", "shape"],
+    "properties": {"type": {"type": "string"}},
+}
+_LEAF_LIKE = [{"required": [key], "properties": {key: {"type": "string"}}} for key in ("type", "class_type")]
 
 
-def all_are(kind: type, items: Any) -> bool:
-    """Return whether a list holds nothing else, or a table under its keys."""
-    return all(isinstance(item, kind) for item in (items.values() if isinstance(items, dict) else items))
+def _within(name: str) -> dict[str, Any]:
+    return {"items": {"$ref": f"#/$defs/{name}"}, "additionalProperties": {"$ref": f"#/$defs/{name}"}}
 
 
-TEXT = (lambda x: isinstance(x, str)), "{} is not a text."
-FLAG = (lambda x: isinstance(x, bool)), "{} is neither true nor false."
-COUNT = (lambda x: is_whole(x) and x >= 0), "{} is not a count."
-_FORMS: Forms = {
-    **dict.fromkeys(COUNTS, COUNT),
-    **dict.fromkeys(("data_name", "data_crc32", "unsupported", "lost"), TEXT),
-    "requires_grad": FLAG,
-    "shared_with": (lambda x: isinstance(x, list) and x and all_are(str, x), "{} is not a list of slots."),
-    "md5": (lambda x: isinstance(x, str | None), "{} is neither a text nor null."),
+_INSIDE = {"anyOf": [{"type": each} for each in ("null", "array", "object")]} | _within("value")
+#: The schemas of what `_check_values` and `check_foreign` walk through.
+VALUES = {
+    "tensor": _FORM,
+    "value": {
+        "if": _TENSOR_LIKE,
+        "then": {"$ref": "#/$defs/tensor"},
+        "else": {"if": {"type": "object", "anyOf": _LEAF_LIKE}, "then": True, "else": _INSIDE},
+    },
+    "foreign": {"if": _TENSOR_LIKE, "then": _FOREIGN_FORM, "else": _within("foreign")},
 }

@@ -3,18 +3,21 @@
 from probe_format.checksum import crc32, crc32_hex, file_crc32, xor_hex
 
 from .addresses import array_at, memory_at
-from .array_json import array_object, checksum_of, stored
-from .files import byte_count, load_npy, load_pt, npy_bytes, npy_head, write_parts
+from .array_object import array_object, checksum_of, stored
+from .files import byte_count, load_npy, load_pt, npy_bytes, npy_head, parts_crc32, put_parts, write_parts
 from .narrow_floats import narrow_name, widen
+from .native import numbers_at, stats_at, stats_in
 from .npy_file import map_npy, npy_header
+from .pack import Entry, Place, entries, entry_head, opened
 from .pt_file import PT_DTYPES, pt_bytes, pt_frame
-from .stats import NO_STATS, Stats, blocks, distinct, repeated, stats_json, stats_of
-from .stats_fast import CHUNK, combine, numbers_at, numbers_in, quick, quick_stats
+from .sketch import rounded, sketch_of
+from .stats import NO_STATS, Stats, blocks, distinct, not_finite, repeated, stats_json, stats_of
 
 __all__ = [
-    "CHUNK", "NO_STATS", "PT_DTYPES", "Stats", "array_at", "array_object", "blocks", "byte_count",
-    "checksum_of", "combine", "crc32", "crc32_hex", "distinct", "file_crc32", "load_npy", "load_pt",
-    "map_npy", "memory_at", "narrow_name", "npy_bytes", "npy_head", "npy_header", "numbers_at",
-    "numbers_in", "pt_bytes", "pt_frame", "quick", "quick_stats", "repeated", "stats_json", "stats_of",
-    "stored", "widen", "write_parts", "xor_hex",
+    "NO_STATS", "PT_DTYPES", "Entry", "Place", "Stats", "array_at", "array_object", "blocks", "byte_count",
+    "checksum_of", "crc32", "crc32_hex", "distinct", "entries", "entry_head", "file_crc32", "load_npy",
+    "load_pt", "map_npy", "memory_at", "narrow_name", "not_finite", "npy_bytes", "npy_head", "npy_header",
+    "numbers_at", "opened", "parts_crc32", "pt_bytes", "pt_frame", "put_parts", "repeated", "rounded",
+    "sketch_of", "stats_at", "stats_in", "stats_json", "stats_of", "stored", "widen", "write_parts",
+    "xor_hex",
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from probe_format.errors import DamagedError, FormatError, ProbeError
 from probe_format.safe_files import Folder, naming
 
 from .npy_file import read_npy
+from .pack import Place, opened
 from .pt_file import Buffer
 
 
@@ -44,16 +45,7 @@ def write_parts(path: Path | str, parts: Sequence[Buffer], folder: Folder | None
         fd = folder.new_file(name)
     try:
         try:
-            total = byte_count(parts)
-            done = os.writev(fd, parts)
-            if done < total:  # over 2 GiB in one call, or a full disk
-                rest = [memoryview(p).cast("B") for p in parts]
-                while done < total:
-                    skip, todo = done, []
-                    for r in rest:
-                        todo.extend([r[skip:]] if skip < len(r) else [])
-                        skip = max(0, skip - len(r))
-                    done += os.writev(fd, todo)
+            put_parts(fd, parts)
         finally:
             os.close(fd)
     except OSError as error:
@@ -61,6 +53,25 @@ def write_parts(path: Path | str, parts: Sequence[Buffer], folder: Folder | None
             folder.remove(name)  # half a file is useless, and a full disk needs the space
         with naming(folder.path / name):
             raise error
+    return parts_crc32(parts)
+
+
+def put_parts(fd: int, parts: Sequence[Buffer]) -> None:
+    """Write all of the parts to an open file. Raises OSError when it cannot, after a part of them."""
+    total = byte_count(parts)
+    done = os.writev(fd, parts)
+    if done < total:  # over 2 GiB in one call, or a full disk
+        rest = [memoryview(p).cast("B") for p in parts]
+        while done < total:
+            skip, todo = done, []
+            for r in rest:
+                todo.extend([r[skip:]] if skip < len(r) else [])
+                skip = max(0, skip - len(r))
+            done += os.writev(fd, todo)
+
+
+def parts_crc32(parts: Iterable[Buffer]) -> int:
+    """Return the CRC-32 of the parts as one file."""
     crc = 0
     for part in parts:
         crc = crc32(part, crc)
@@ -95,7 +106,7 @@ def npy_head(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return head.getvalue()
 
 
-def load_npy(path: Path | str) -> npt.NDArray[Any]:
+def load_npy(path: Place) -> npt.NDArray[Any]:
     """Read a ``.npy`` file, never unpickling.
 
     Raises DamagedError when it is cut short or no .npy file, OSError when it cannot be opened.
@@ -103,7 +114,7 @@ def load_npy(path: Path | str) -> npt.NDArray[Any]:
     return read_npy(path)
 
 
-def load_pt(path: Path | str) -> Any:
+def load_pt(path: Place) -> Any:
     """Read a ``.pt`` file with torch (``weights_only=True``, onto the CPU).
 
     Raises ProbeError when torch is not installed, DamagedError when it is not a PyTorch file or not whole, OSError when
@@ -125,7 +136,8 @@ def load_pt(path: Path | str) -> Any:
     except FormatError:
         pass  # whole, with content that only torch can read; weights_only keeps it from running code
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with opened(path) as file:
+            return torch.load(file, map_location="cpu", weights_only=True)
     except (FileNotFoundError, PermissionError, IsADirectoryError, MemoryError):
         raise
     except Exception as e:

@@ -4,7 +4,8 @@ float32 holds each of their values exactly, NaN payloads included, so a float32 
 nothing: `widen` then `bits_of` returns the same bits (spec/layout.md).
 """
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,11 @@ def widen(bits: npt.NDArray[Any], name: str) -> npt.NDArray[np.float32]:
     """Return the values, as float32 of the same shape.
 
     bits: uint16 for bfloat16, uint8 for the others.
+    name: what `narrow_name` returns, or ``float8e4m3fnuz``, ``float8e5m2fnuz``, ``float8e8m0fnu``.
     """
     if name == "bfloat16":
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    wide: npt.NDArray[np.float32] = _table(name)[bits].view(np.float32)
+    wide: npt.NDArray[np.float32] = code_values(name)[bits].view(np.float32)
     return wide
 
 
@@ -43,7 +45,7 @@ def bits_of(values: npt.NDArray[np.float32], name: str) -> npt.NDArray[Any]:
         if np.any(wide & np.uint32(0xFFFF)):
             raise ValueError("some values have more digits than bfloat16")
         return (wide >> np.uint32(16)).astype(np.uint16)
-    table = _table(name)
+    table = code_values(name)
     order = np.argsort(table, kind="stable")
     at = np.minimum(np.searchsorted(table[order], wide), table.size - 1)
     codes = order[at]
@@ -53,11 +55,12 @@ def bits_of(values: npt.NDArray[np.float32], name: str) -> npt.NDArray[Any]:
 
 
 @cache
-def _table(name: str) -> npt.NDArray[np.uint32]:
+def code_values(name: str) -> npt.NDArray[np.uint32]:
     """Return the float32 bits of each of the 256 codes."""
-    one = {"float8e4m3fn": _e4m3fn, "float8e5m2": _e5m2, "hifloat8": _hifloat8}[name]
-    positive = np.array([one(code) for code in range(128)], np.uint32)
-    if name == "hifloat8":  # no negative zero: its code is the only NaN
+    if name == "float8e8m0fnu":  # powers of two without a sign
+        return np.array([*(_float32(2.0 ** (code - 127)) for code in range(255)), 0x7FC00000], np.uint32)
+    positive = np.array([_POSITIVE[name](code) for code in range(128)], np.uint32)
+    if name == "hifloat8" or name.endswith("fnuz"):  # no negative zero: its code is the only NaN
         negative = positive | np.uint32(0x80000000)
         negative[0] = 0x7FC00000
         return np.concatenate([positive, negative])
@@ -68,20 +71,19 @@ def _float32(value: float) -> int:
     return int(np.float32(value).view(np.uint32))
 
 
+def _ieee(mantissa_bits: int, bias: int, code: int) -> int:
+    exponent, mantissa = code >> mantissa_bits, code & ((1 << mantissa_bits) - 1)
+    part = mantissa / (1 << mantissa_bits)
+    return _float32(part * 2.0 ** (1 - bias) if exponent == 0 else (1 + part) * 2.0 ** (exponent - bias))
+
+
 def _e4m3fn(code: int) -> int:
-    exponent, mantissa = code >> 3, code & 7
-    if code == 0x7F:
-        return 0x7FC00000
-    return _float32((mantissa / 8) * 2.0**-6 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 7))
+    return 0x7FC00000 if code == 0x7F else _ieee(3, 7, code)
 
 
 def _e5m2(code: int) -> int:
-    exponent, mantissa = code >> 2, code & 3
-    if exponent == 31:  # as the upper half of a float16: infinity, and three NaNs that stay different
-        return 0x7F800000 | mantissa << 21
-    return _float32(
-        (mantissa / 4) * 2.0**-14 if exponent == 0 else (1 + mantissa / 4) * 2.0 ** (exponent - 15)
-    )
+    # As the upper half of a float16: infinity, and three NaNs that stay different.
+    return _ieee(2, 15, code) if code < 0x7C else 0x7F800000 | (code & 3) << 21
 
 
 def _hifloat8(code: int) -> int:
@@ -104,3 +106,12 @@ def _hifloat8(code: int) -> int:
         size = (1 << (width - 1)) | (field & ((1 << (width - 1)) - 1))  # the leading one is not stored
         exponent = -size if field >> (width - 1) else size
     return _float32((1 + mantissa / (1 << mantissa_bits)) * 2.0**exponent)
+
+
+_POSITIVE: dict[str, Callable[[int], int]] = {
+    "float8e4m3fn": _e4m3fn,
+    "float8e5m2": _e5m2,
+    "hifloat8": _hifloat8,
+    "float8e4m3fnuz": partial(_ieee, 3, 8),
+    "float8e5m2fnuz": partial(_ieee, 2, 16),
+}

@@ -7,16 +7,17 @@ import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 
 from probe_format.errors import DamagedError
+from probe_format.safe_files import naming
 
 from .narrow_floats import widen
+from .pack import Place, mapped, opened
 
 _MAGIC = b"\x93NUMPY"
 #: Bytes that a header may have; numpy has the same limit.
@@ -51,13 +52,13 @@ class NpyHeader:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def npy_header(path: Path | str) -> NpyHeader:
+def npy_header(path: Place) -> NpyHeader:
     """Read the header alone; the file may be shorter than it says. Raises like `read_npy`."""
-    with _named(path), open(path, "rb") as file:
+    with _named(path), opened(path) as file:
         return _header(file)
 
 
-def _header(file: BinaryIO) -> NpyHeader:
+def _header(file: IO[bytes]) -> NpyHeader:
     start = file.read(8)
     if start[:6] != _MAGIC or start[6:] not in (b"\1\0", b"\2\0", b"\3\0"):
         raise DamagedError("it does not begin as one")
@@ -73,10 +74,11 @@ def _header(file: BinaryIO) -> NpyHeader:
     return NpyHeader(dtype, shape, fortran, 8 + form.size + length, narrow)
 
 
-def _whole(file: BinaryIO) -> NpyHeader:
+def _whole(file: IO[bytes]) -> NpyHeader:
     """Read the header, and check that the file is as long as it says."""
     header = _header(file)
-    found = os.fstat(file.fileno()).st_size - header.offset
+    found = file.seek(0, os.SEEK_END) - header.offset
+    file.seek(header.offset)
     if found != header.size:
         what = "is cut short" if found < header.size else "holds more than its header says"
         wanted = header.size if header.size < 1 << 64 else "far more"  # than a message could hold in digits
@@ -85,9 +87,10 @@ def _whole(file: BinaryIO) -> NpyHeader:
 
 
 @contextmanager
-def _named(path: Path | str) -> Iterator[None]:
+def _named(path: Place) -> Iterator[None]:
     try:
-        yield
+        with naming(str(path)):  # into what a close raises, too
+            yield
     except (DamagedError, ValueError) as error:
         raise DamagedError(f"{path} is not a whole .npy file: {error}.") from error
 
@@ -131,25 +134,24 @@ def _dtype(descr: Any, depth: int = 0) -> np.dtype[Any]:
     return whole
 
 
-def read_npy(path: Path | str) -> npt.NDArray[Any]:
+def read_npy(path: Place) -> npt.NDArray[Any]:
     """Read the array, never unpickling; bfloat16 as float32.
 
     Raises DamagedError when the file is not whole, OSError when it cannot be opened.
     """
-    with _named(path), open(path, "rb") as file:
+    with _named(path), opened(path) as file:
         header = _whole(file)
-        values = np.fromfile(file, header.dtype, math.prod(header.shape)) if header.size else None
+        values = np.empty(math.prod(header.shape), header.dtype) if header.size else None
+        if values is not None and file.readinto(values.view(np.uint8)) < header.size:  # type: ignore[attr-defined]
+            raise DamagedError("it became shorter meanwhile")
         return _shaped(values, header)
 
 
-def map_npy(path: Path | str) -> npt.NDArray[Any]:
+def map_npy(path: Place) -> npt.NDArray[Any]:
     """Map the array into memory: its bytes are read when they are used. Raises like `read_npy`."""
-    with _named(path), open(path, "rb") as file:
+    with _named(path), opened(path) as file:
         header = _whole(file)
-        values = None
-        if header.size:
-            count = math.prod(header.shape)
-            values = np.memmap(file, header.dtype, "r", header.offset, (count,))
+        values = mapped(path, header.dtype, header.offset, math.prod(header.shape)) if header.size else None
         return _shaped(values, header)
 
 

@@ -29,12 +29,12 @@ class Name:
 
     name: str
 
-    def __call__(self, *arguments: Any) -> "Call":
-        return Call(self, arguments)
+    def __call__(self, *arguments: Any) -> "Reduction":
+        return Reduction(self, arguments)
 
 
 @frozen
-class Call:
+class Reduction:
     """Stand for what a call returns."""
 
     function: Name
@@ -48,7 +48,7 @@ class Stored:
     what: Any
 
 
-class _Unpickler(pickle.Unpickler):
+class _PlainUnpickler(pickle.Unpickler):
     def __init__(self, content: bytes, names: Container[str]) -> None:
         super().__init__(io.BytesIO(content))
         self._names = names
@@ -63,7 +63,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def unpickled(content: bytes, names: Container[str]) -> Any:
-    """Return what the pickle makes, with a `Name`, `Call` or `Stored` for what unpickling would import or call.
+    """Return what the pickle makes, with a `Name`, `Reduction` or `Stored` for what unpickling would import or call.
 
     names: what it may import.
     Raises DamagedError when it is not a pickle by torch.save, FormatError when it needs more than a tensor does; the
@@ -75,7 +75,7 @@ def unpickled(content: bytes, names: Container[str]) -> Any:
         end = _screened(content)
         if end != len(content):
             raise ValueError("it does not end where it stops")
-        return _Unpickler(content, names).load()
+        return _PlainUnpickler(content, names).load()
     except FormatError:
         raise
     except Exception as error:

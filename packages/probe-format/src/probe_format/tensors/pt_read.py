@@ -8,8 +8,7 @@ memory are bounded by the size of the file.
 import os
 import re
 import struct
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
@@ -19,6 +18,7 @@ from attrs import evolve, frozen
 from probe_format.checksum import crc32
 from probe_format.errors import DamagedError, FormatError
 
+from .pack import Place, mapped, opened
 from .pt_file import END, ENTRY, LOCAL, LOCATOR, WIDE_END
 from .pt_tensor import PtTensor, tensors_of
 
@@ -47,30 +47,30 @@ class PtContent:
     crc: int | None
     start: int
 
-    def elements(self, path: Path | str) -> npt.NDArray[np.void]:
+    def elements(self, path: Place) -> npt.NDArray[np.void]:
         """Return a single tensor's elements, each of as many bytes as its dtype has, mapped from the file."""
         found = self.tensors[0]
         if not found.count:
             return np.empty(found.shape, (np.void, found.width))
         reach = 1 + sum((n - 1) * step for n, step in zip(found.shape, found.stride, strict=True))
         begin = self.start + found.offset * found.width
-        raw: Any = np.memmap(path, (np.void, found.width), "r", begin, reach)
+        raw: Any = mapped(path, (np.void, found.width), begin, reach)
         stride = [n * found.width for n in found.stride]
         return np.lib.stride_tricks.as_strided(raw, found.shape, stride, writeable=False)
 
 
-def read_pt(path: Path | str) -> PtContent:
+def read_pt(path: Place) -> PtContent:
     """Check a ``.pt`` file, its checksums included, and return its content.
 
     Raises DamagedError when it is not whole, FormatError when it holds something other than a tensor by torch.save,
     OSError when it cannot be opened.
     """
-    with open(path, "rb") as file:
+    with opened(path) as file:
         if file.read(len(_BEFORE_ZIP)) == _BEFORE_ZIP:
             form = "has the form that torch.save wrote before torch 1.6, without checksums"
             raise DamagedError(f"{path} {form}; load it with torch, and save it again.")
         try:
-            return _content(file, os.fstat(file.fileno()).st_size, path)
+            return _content(file, file.seek(0, os.SEEK_END), path)
         except DamagedError as error:
             raise DamagedError(f"{path} is not a whole PyTorch file: {error}.") from None
         except FormatError as error:
@@ -79,7 +79,7 @@ def read_pt(path: Path | str) -> PtContent:
             raise DamagedError(f"{path} is not a whole PyTorch file: {str(error)[:100]!a}.") from None
 
 
-def _content(file: BinaryIO, size: int, path: Path | str) -> PtContent:
+def _content(file: IO[bytes], size: int, path: Place) -> PtContent:
     entries, here = _directory(file, size), 0
     starts: dict[str, int] = {}
     with ZipFile(file) as archive:
@@ -103,7 +103,7 @@ def _content(file: BinaryIO, size: int, path: Path | str) -> PtContent:
     return evolve(found, crc=crc32(elements.reshape(-1).view(np.uint8).data) if elements.size else 0)
 
 
-def _directory(file: BinaryIO, size: int) -> int:
+def _directory(file: IO[bytes], size: int) -> int:
     """Return how many entries the directory has, after checking that it is where the end of the file says.
 
     zipfile reads a directory of any size, and finds one elsewhere too.
@@ -116,15 +116,9 @@ def _directory(file: BinaryIO, size: int) -> int:
         raise DamagedError("it does not end as the zip file that torch.save writes")
     before = stop - LOCATOR.size - WIDE_END.size
     if before >= 0:
-        raw = _read(file, before, WIDE_END.size + LOCATOR.size)
-        if LOCATOR.unpack_from(raw, WIDE_END.size) == (0x07064B50, 0, before, 1):
-            narrow = (entries, length, start)
-            wide = WIDE_END.unpack_from(raw)
-            mark, rest, _, _, disk, first_disk, here, entries, length, start = wide
-            limits = (0xFFFF, _U32, _U32)
-            same = all(n in (w, most) for n, w, most in zip(narrow, wide[-3:], limits, strict=True))
-            if mark != 0x06064B50 or rest != 44 or disk or first_disk or here != entries or not same:
-                raise DamagedError("the two ends of its directory differ")
+        wide = _wide_end(_read(file, before, WIDE_END.size + LOCATOR.size), before, (entries, length, start))
+        if wide is not None:
+            entries, length, start = wide
             stop = before
     if start + length != stop:
         raise DamagedError("its directory is not where its end says")
@@ -136,6 +130,21 @@ def _directory(file: BinaryIO, size: int) -> int:
     if at != length:
         raise DamagedError("its directory is cut short")
     return int(entries)
+
+
+def _wide_end(raw: bytes, before: int, narrow: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """Return number of entries, length and start as the directory's wide end says them; None where there is none.
+
+    raw: the end and its locator; before: where it begins; narrow: the same numbers in the usual end.
+    """
+    if LOCATOR.unpack_from(raw, WIDE_END.size) != (0x07064B50, 0, before, 1):
+        return None
+    mark, rest, _, _, disk, first_disk, here, entries, length, start = WIDE_END.unpack_from(raw)
+    limits = (0xFFFF, _U32, _U32)
+    same = all(n in (w, most) for n, w, most in zip(narrow, (entries, length, start), limits, strict=True))
+    if mark != 0x06064B50 or rest != 44 or disk or first_disk or here != entries or not same:
+        raise DamagedError("the two ends of its directory differ")
+    return entries, length, start
 
 
 def _name(info: ZipInfo) -> str:
@@ -150,7 +159,7 @@ def _name(info: ZipInfo) -> str:
     return name
 
 
-def _place(file: BinaryIO, info: ZipInfo, here: int) -> tuple[int, int]:
+def _place(file: IO[bytes], info: ZipInfo, here: int) -> tuple[int, int]:
     """Return where a member's content begins, and where the next member does, after checking what lies around it.
 
     here: where it should begin.
@@ -186,7 +195,7 @@ def _tensors(archive: ZipFile, members: dict[str, ZipInfo]) -> tuple[PtTensor, .
     return tensors_of(pickle, sizes)
 
 
-def _read(file: BinaryIO, start: int, size: int) -> bytes:
+def _read(file: IO[bytes], start: int, size: int) -> bytes:
     file.seek(start)
     raw = file.read(size)
     if len(raw) != size:

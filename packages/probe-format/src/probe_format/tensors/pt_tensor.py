@@ -8,7 +8,7 @@ from attrs import frozen
 from probe_format.errors import DamagedError, FormatError
 
 from .pt_file import STORAGES, UNTYPED
-from .pt_pickle import Call, Name, Stored, unpickled
+from .pt_pickle import Name, Reduction, Stored, unpickled
 
 _MOST_DIMENSIONS = 64
 _INT64 = 1 << 63
@@ -89,7 +89,7 @@ def _value(value: Any, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
     if function == _TYPED_TENSOR and len(arguments) == 7 and isinstance(arguments[6], Name):
         return (_tensor(arguments[:6], arguments[6].name, sizes),)
     if function == _QUANTISED and len(arguments) == 7 and isinstance(arguments[4], tuple):
-        inside = [item for item in arguments[4] if isinstance(item, Call)]
+        inside = [item for item in arguments[4] if isinstance(item, Reduction)]
         own = _tensor((*arguments[:4], *arguments[5:]), None, sizes, plain=False)
         return (own, *(_part(item, sizes) for item in inside))
     if function == _SPARSE and len(arguments) == 2 and isinstance(arguments[1], tuple):
@@ -108,7 +108,11 @@ def _part(value: Any, sizes: dict[str, int]) -> PtTensor:
 
 
 def _call(value: Any) -> tuple[str, tuple[Any, ...]]:
-    if isinstance(value, Call) and isinstance(value.function, Name) and isinstance(value.arguments, tuple):
+    if (
+        isinstance(value, Reduction)
+        and isinstance(value.function, Name)
+        and isinstance(value.arguments, tuple)
+    ):
         return value.function.name, value.arguments
     return "", ()
 

@@ -18,13 +18,5 @@ else:
     )
 
 __all__ = [
-    "ABSENT",
-    "KINDS",
-    "Column",
-    "Kind",
-    "Row",
-    "WatchFile",
-    "WatchWriter",
-    "free_place",
-    "watch_files",
-]
+    "ABSENT", "KINDS", "Column", "Kind", "Row", "WatchFile", "WatchWriter", "free_place", "watch_files",
+]  # fmt: skip

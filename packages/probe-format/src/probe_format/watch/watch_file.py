@@ -49,6 +49,7 @@ class WatchFile:
 
     rank: from the file's name; None when not distributed.
     unseen: (what, why) of what cannot be watched. faults: (where, what was wrong).
+    triggers: (step, when, why) of the steps that met a condition.
     damage: what is not whole, in words.
     """
 
@@ -58,6 +59,7 @@ class WatchFile:
     rows: list[Row] = field(factory=list)
     unseen: list[tuple[str, str]] = field(factory=list)
     faults: list[tuple[str, str]] = field(factory=list)
+    triggers: list[tuple[int, str, str]] = field(factory=list)
     damage: list[str] = field(factory=list)
     ended: bool = False
     left: int = 0
@@ -149,6 +151,8 @@ class WatchFile:
             self.header = dict(head["header"])
         elif kind == "unseen":
             self.unseen.append((str(head["what"]), str(head["why"])))
+        elif kind == "trigger":
+            self.triggers.append((int(head["step"]), str(head["when"]), str(head["why"])))
         elif kind == "fault":
             self.faults.append((str(head["w"]), str(head["m"])))
         elif kind == "end":

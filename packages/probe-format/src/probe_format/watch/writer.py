@@ -95,6 +95,10 @@ class WatchWriter:
     def unseen(self, what: str, why: str) -> None:
         self._append(({"k": "unseen", "what": what, "why": why}, ()))
 
+    def trigger(self, step: int, told: Mapping[str, Any]) -> None:
+        """Write that a step met a condition. told: when, why and rank."""
+        self._append(({"k": "trigger", "step": step, **told}, ()))
+
     def fault(self, where: str, message: str) -> None:
         self._append(fault(where, message))
 

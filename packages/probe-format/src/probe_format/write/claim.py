@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-from probe_format.layout import dump_path_of, find_steps, holds_data, rank_dir
+from probe_format.layout import DUMP, dump_path_of, find_steps, holds_data, rank_dir
 from probe_format.safe_files import Folder, make_folder
 
 _lock = threading.Lock()
@@ -134,11 +134,27 @@ def _locked(fd: int) -> bool:
 def _alone(dump_path: Path) -> Iterator[None]:
     """Keep others from claiming a folder of a dump meanwhile."""
     with Folder(dump_path) as folder:
-        for _ in range(100):  # whoever holds it needs a moment, unless it was stopped meanwhile
-            if _locked(folder.fd):
-                break
-            time.sleep(0.01)
+        _wait_for(folder.fd)
         yield
+
+
+@contextlib.contextmanager
+def held_report(directory: Path) -> Iterator[None]:
+    """Keep others from changing the report of a step that has ended, and from removing the step (spec/report.md)."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            fd = os.open(directory / DUMP, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            stack.callback(os.close, fd)
+            _wait_for(fd)
+        yield
+
+
+def _wait_for(fd: int) -> None:
+    """Wait for a lock: whoever holds it needs a moment, unless it was stopped meanwhile."""
+    for _ in range(100):
+        if _locked(fd):
+            break
+        time.sleep(0.01)
 
 
 def _in_forked_child() -> None:

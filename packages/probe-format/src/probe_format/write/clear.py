@@ -9,6 +9,8 @@ from pathlib import Path
 from probe_format.layout import CONSTRUCT, DEBUG, DUMP, ERRORS, JOURNAL, REPORT, STACK, TENSORS, dump_path_of
 from probe_format.safe_files import Folder
 
+from .claim import held_report
+
 _OWN = {DUMP, STACK, CONSTRUCT, DEBUG, REPORT, JOURNAL, ERRORS}
 _REMOVED = ".removed-"  # before the name of a rank's folder it makes that of no rank
 
@@ -18,7 +20,7 @@ def clear(directory: Path) -> None:
 
     Raises OSError when the directory, or its dump_tensor_data, is a link: Probe makes no dump behind one.
     """
-    is_tensor = re.compile(r".*\.(pt|npy)", re.DOTALL).fullmatch
+    is_tensor = re.compile(r".*\.(pt|npy|pack)", re.DOTALL).fullmatch
     for path, wanted in ((directory / TENSORS, is_tensor), (directory, _OWN.__contains__)):
         with Folder(path, dump_path_of(directory)) as folder, contextlib.suppress(FileNotFoundError):
             for name in filter(wanted, os.listdir(folder.fd)):
@@ -42,7 +44,8 @@ def discard(directory: Path, inode: tuple[int, int]) -> None:
         if (found.st_dev, found.st_ino) != inode:
             return
         _empty(removed, step)  # a killed process has left it so
-        os.rename(directory.name, removed.name, src_dir_fd=step.fd, dst_dir_fd=step.fd)
+        with held_report(directory):
+            os.rename(directory.name, removed.name, src_dir_fd=step.fd, dst_dir_fd=step.fd)
         if not _empty(removed, step):
             os.rename(removed.name, directory.name, src_dir_fd=step.fd, dst_dir_fd=step.fd)
         elif step.path.parent == dump_path_of(directory):

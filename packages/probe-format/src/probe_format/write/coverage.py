@@ -1,9 +1,14 @@
-"""Count what was seen, recorded, filtered and skipped, and keep the extremes, for the report (spec/report.md)."""
+"""Count what was seen, recorded, filtered and skipped, and keep the extremes, for the report (spec/report.md).
+
+Promise: Probe says what it left out. Never is something seen that is not counted as recorded, filtered or failed, or
+something skipped without a word in the report. Held by tests/torch/test_coverage.py, tests/mindspore/test_coverage.py.
+"""
 
 import itertools
 import math
 import threading
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from attrs import define, field
@@ -14,6 +19,13 @@ from probe_format.schema.finite import non_finite
 from probe_format.values import ValuePath
 
 _KINDS = ("seen", "recorded", "filtered", "unsupported", "failed", "left_out")
+
+
+class _Counts(dict[str, Count]):
+    """One count for each thing that is counted, and never two, as threads that met in a defaultdict would have."""
+
+    def __missing__(self, what: str) -> Count:
+        return self.setdefault(what, Count())
 
 
 @define
@@ -27,7 +39,7 @@ class Coverage:
     """
 
     counts: dict[str, dict[str, int]] = field(factory=lambda: {kind: {} for kind in _KINDS})
-    written: dict[str, Count] = field(factory=dict)
+    written: dict[str, Count] = field(factory=_Counts)
     not_seen: dict[str, str] = field(factory=dict)
     missing: dict[str, str] = field(factory=dict)
     graphs: dict[str, dict[str, Any]] = field(factory=dict)
@@ -133,7 +145,7 @@ class Summary:
         if norm is None:
             return
         if norm - norm == 0:
-            if norm > self.least and not is_whole(tensor.get("dtype")):
+            if norm > self.least and not _is_whole(tensor.get("dtype")):
                 if self.found:  # they came before
                     self.settle()
                 with self._lock:
@@ -145,7 +157,10 @@ class Summary:
         """Keep the largest of the norms in ``found``."""
         with self._lock:
             count = len(self.found)  # more may come meanwhile
-            for norm, record, label, path in self.found[:count]:
+            # The largest first, of equal ones the first that came: so the rest can be passed over.
+            for norm, record, label, path in sorted(self.found[:count], key=itemgetter(0), reverse=True):
+                if norm <= self.least:
+                    break
                 self._keep(record, slot_of(label, path), norm)
             del self.found[:count]
 
@@ -177,6 +192,6 @@ def slot_of(label: str | None, path: ValuePath) -> str:
     return ".".join(map(str, shown))
 
 
-def is_whole(dtype: object) -> bool:
+def _is_whole(dtype: object) -> bool:
     """Return whether a dtype is integer or boolean: the norm of token numbers and masks means nothing."""
     return str(dtype).rpartition(".")[2].lower().startswith(("int", "uint", "bool"))

@@ -1,8 +1,7 @@
 """Write the files of one rank in one stream, each complete before it takes its name."""
 
-import contextlib
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ from probe_format.safe_files import Folder
 from probe_format.schema.dump import parse_object
 from probe_format.schema.tensor_objects import tensors
 
+from .claim import held_report
 from .coverage import Summary
 
 FORMAT_VERSION = "1.0"
@@ -115,15 +115,14 @@ def write_pages(
     return report
 
 
-def amend_report(directory: Path, key: str, items: Sequence[Any]) -> None:
-    """Add items to a list in the report of a step that has ended; it begins where there is none.
+def amend_report(directory: Path, amend: Callable[[dict[str, Any]], object]) -> None:
+    """Change the report of a step that has ended, which other processes may do as well. amend: changes the document.
 
     Raises OSError when it cannot, and FormatError when there is no whole report.
     """
-    folder = Folder(directory, layout.dump_path_of(directory))
-    with contextlib.closing(folder):
+    with held_report(directory), Folder(directory, layout.dump_path_of(directory)) as folder:
         report = parse_object(read_plain(directory / layout.REPORT), str(directory / layout.REPORT))
-        report[key] = [*report.get(key, ()), *items]
+        amend(report)
         folder.replace(layout.REPORT, jsonio.dumps(report) + b"\n")
 
 

@@ -10,7 +10,7 @@ from probe_runtime.config import choice, flag, key
 
 from probe_kernel.control.description import as_tuple, checked, plain_path
 from probe_kernel.control.iteration_ranges import parse_iterations
-from probe_kernel.control.option_checks import told
+from probe_kernel.control.option_checks import as_check
 
 Side = Literal["all", "input", "output"]
 Level = Literal["op", "kernel", "all"]
@@ -31,7 +31,7 @@ class AclModel:
     layers: Sequence[str] = attrs.field(default=(), converter=as_tuple)
 
 
-@told
+@as_check
 def _models(models: Any, where: str) -> Iterator[Problem]:
     if not isinstance(models, tuple):
         yield Problem(where, f"{models!r} is not a list of AclModel.", "Write e.g. [AclModel()].")
@@ -50,7 +50,7 @@ def _models(models: Any, where: str) -> Iterator[Problem]:
             yield Problem(f"{where}[{i}].layers", what, 'Write e.g. ["conv1"].')
 
 
-@told
+@as_check
 def _statistics(given: Any, where: str) -> Iterator[Problem]:
     if not isinstance(given, tuple) or not given:
         yield Problem(where, f"{given!r} is not a list of statistics.", 'Write e.g. ["Max", "Min"].')

@@ -30,7 +30,7 @@ def parse_api(text: Any, where: str) -> ApiName | Problem:
     return Problem(where, f"{text!r} {why}.", example)
 
 
-class _Thread(threading.local):
+class _InCall(threading.local):
     def __init__(self) -> None:
         self.inside = 0
 
@@ -43,8 +43,8 @@ class ApiWatch:
     config: the ACL file for it.
     dumper: what dumps it.
     state: "waiting", "called" (a backward whose gradient has not come), "dumped" or "failed".
-    on: whether calls are looked at; the gradient of a call that was found is waited for in any case.
-    over: whether the watch has ended.
+    on: whether calls are looked at now.
+    over: whether the watch has ended, and no gradient is waited for any more.
     seen: calls so far, by API.
     why: of a failure.
     """
@@ -57,7 +57,7 @@ class ApiWatch:
     over: bool = False
     seen: Counter[str] = Factory(Counter)
     why: str = ""
-    _local: _Thread = field(factory=_Thread)
+    _local: _InCall = field(factory=_InCall)
     _lock: Any = field(factory=threading.Lock)
     _handle: Any = None
 

@@ -69,10 +69,14 @@ def _hit_lines(hit: Hit, step: int | None = None) -> Iterator[str]:
     for kernel in hit.kernels:
         if step in (None, kernel.folder.number):
             yield f"  {kernel.folder.label}{_times(kernel)}: {kernel.name}"
-            for slot in kernel.slots:
-                yield f"    {_slot_line(slot)}"
-                if slot.file is not None:
-                    yield f"      {slot.file}"
+            yield from _slot_lines(kernel)
+
+
+def _slot_lines(kernel: Kernel) -> Iterator[str]:
+    for slot in kernel.slots:
+        yield f"    {_slot_line(slot)}"
+        if slot.file is not None:
+            yield f"      {slot.file}"
 
 
 def _types(types: Sequence[Type]) -> str:

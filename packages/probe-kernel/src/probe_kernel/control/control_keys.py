@@ -59,6 +59,18 @@ class KeyReader:
         for name in document:
             if name not in _KEYS:
                 self._unknown(name, _KEYS)
+        given = self._given(document)
+        common = document.get(_COMMON)
+        if _COMMON not in document:
+            self._problem(_COMMON, "is missing; MindSpore refuses the file.", example)
+        elif isinstance(common, dict):
+            for key, value in REQUIRED.items():
+                if key not in common:
+                    self._problem(key, "is missing; MindSpore refuses the file.", f'Write "{key}": {value}.')
+            self._translate(given)
+
+    def _given(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the keys of all sections that count."""
         given: dict[str, Any] = {}
         for section, known in _KEYS.items():
             keys = document.get(section, {})
@@ -68,14 +80,7 @@ class KeyReader:
                 self.notes.append(f"{_E2E}: {self.backend.title} does not read this section.")
             else:
                 given |= {key: value for key, value in keys.items() if self._counts(key, value, known)}
-        common = document.get(_COMMON)
-        if _COMMON not in document:
-            self._problem(_COMMON, "is missing; MindSpore refuses the file.", example)
-        elif isinstance(common, dict):
-            for key, value in REQUIRED.items():
-                if key not in common:
-                    self._problem(key, "is missing; MindSpore refuses the file.", f'Write "{key}": {value}.')
-            self._translate(given)
+        return given
 
     def _counts(self, key: str, value: Any, known: set[str]) -> bool:
         kind, what, remedy = _TYPES.get(key, (None, "", ""))

@@ -22,21 +22,21 @@ _MEANT = {
 }  # fmt: skip
 
 
-def told(problems: Callable[[Any, str], Iterator[Problem]]) -> Check:
+def as_check(problems: Callable[[Any, str], Iterator[Problem]]) -> Check:
     """Make a check of what yields the problems of a value; the value is kept as it is."""
     return lambda value, where: (value, tuple(problems(value, where)))
 
 
 def number(*options: int) -> Check:
     listed = f"Write {' or '.join(map(str, options))}."
-    return told(lambda value, where: _unless(
+    return as_check(lambda value, where: _unless(
         type(value) is int and value in options, where, f"{value!r} is not known.", listed
     ))  # fmt: skip
 
 
 def whole(least: int) -> Check:
     what = f"is not a whole number from {least} up."
-    return told(lambda value, where: _unless(
+    return as_check(lambda value, where: _unless(
         type(value) is int and value >= least, where, f"{value!r} {what}", "Write e.g. 100."
     ))  # fmt: skip
 
@@ -46,7 +46,7 @@ def _unless(right: bool, where: str, what: str, remedy: str) -> Iterator[Problem
         yield Problem(where, what, remedy)
 
 
-@told
+@as_check
 def folder(path: Any, where: str) -> Iterator[Problem]:
     """Check for the folder of a dump; where: the option, or the variable that it comes from."""
     if not isinstance(path, str):
@@ -63,7 +63,7 @@ def folder(path: Any, where: str) -> Iterator[Problem]:
         yield Problem(where, f"{path} is a file.", "Give a folder; it need not exist.")
 
 
-@told
+@as_check
 def net_name(name: Any, where: str) -> Iterator[Problem]:
     if not isinstance(name, str) or not name:
         yield Problem(where, f"{name!r} is not a name.", 'Write e.g. "ResNet50".')
@@ -79,7 +79,7 @@ def kernels(given: Any, where: str) -> Checked:
     return tuple(one for one in found if not isinstance(one, Problem)), (*wrong, *_twice(where, given))
 
 
-@told
+@as_check
 def devices(given: Any, where: str) -> Iterator[Problem]:
     if not isinstance(given, tuple):
         yield Problem(where, f"{given!r} is not a list of numbers.", "Write e.g. [0, 1].")
@@ -92,7 +92,7 @@ def devices(given: Any, where: str) -> Iterator[Problem]:
         yield from _twice(where, given)
 
 
-@told
+@as_check
 def statistics(given: Any, where: str) -> Iterator[Problem]:
     if not isinstance(given, tuple):
         yield Problem(where, f"{given!r} is not a list.", 'Write e.g. ["max", "min"].')

@@ -110,8 +110,7 @@ def _made(file: BinFile, name: str, section: Section, how: Conversion) -> tuple[
         if how.type == "pt":
             head = f"{head}.{'x'.join(map(str, values.shape or (1,)))}" if how.target else head
             return f"{head}.pt", pt_bytes(values.dtype.name, values.shape, _memory(values))
-        if values.ndim == 0:
-            values = values.reshape(1)
+        values = np.atleast_1d(values)
         if how.type == "bin":
             dims = "_".join(map(str, values.shape if how.target else (values.size,)))
             # The tensor's own dtype where the bytes are its codes, else that of the values.
@@ -119,12 +118,16 @@ def _made(file: BinFile, name: str, section: Section, how: Conversion) -> tuple[
             return f"{head}.{dims}.{dtype}.{shown}.bin", [_memory(values)]
     content, shape = found or (npy_bytes(values), values.shape)
     if how.type == "msnpy":
-        parsed = parse_file_name(name)
-        # MindSpore's own files have the operator's own name, without its scopes.
-        operator = (file.op_name.rpartition("/")[2] or parsed.op_name).replace(".", "_")
-        place = evolve(parsed, op_name=operator, io=section.io, slot=section.slot)
-        return str(evolve(place, format=shown, dtype="", shape=None, suffix=".npy")), content
+        return _mindspore_name(file, name, section, shown), content
     return f"{head}.{'x'.join(map(str, shape))}.npy" if how.target else f"{head}.npy", content
+
+
+def _mindspore_name(file: BinFile, name: str, section: Section, shown: str) -> str:
+    """Return the name of MindSpore's own file: it has the operator's own name, without its scopes."""
+    parsed = parse_file_name(name)
+    operator = (file.op_name.rpartition("/")[2] or parsed.op_name).replace(".", "_")
+    place = evolve(parsed, op_name=operator, io=section.io, slot=section.slot)
+    return str(evolve(place, format=shown, dtype="", shape=None, suffix=".npy"))
 
 
 def _large(

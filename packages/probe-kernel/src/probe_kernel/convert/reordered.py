@@ -33,9 +33,9 @@ Index = tuple[Any, ...]
 
 @frozen
 class Reordered:
-    """The content of a file: ``head``, and after it elements in their ``order``, which is C order of its axes.
+    """Hold what is to be written into a file: ``head``, and after it the elements of another file in another order.
 
-    order: its view is one of base.
+    order: the elements in C order; its view is a view of ``base``.
     base: an array whose memory is not read: it only gives the view its shape and strides.
     source: the file that has the elements of the base.
     offset: where they begin in it.
@@ -49,7 +49,7 @@ class Reordered:
 
     @property
     def is_close(self) -> bool:
-        """Return whether the view is one of the base, and its pieces lie closely together, or in large parts."""
+        """Return whether the view is of the base, and the elements of a piece lie near each other or in large parts."""
         view = self.order.view
         return np.may_share_memory(view, self.base) and all(_is_close(view[at]) for at in self._pieces()[:1])
 

@@ -57,7 +57,7 @@ def export(dump: Dump, out: Path, *, tool: str, root: str = "", values: bool = T
             if os.path.lexists(folder / DUMP):
                 raise UsageError(f"{folder} holds a dump already. Give an empty folder with -o.")
             folder_in(out, (folder / TENSORS if values else folder).relative_to(out))
-            draft = _Draft(folder, tool, root, values)
+            draft = _StepDraft(folder, tool, root, values)
             several = len({(i.folder.net, i.folder.graph) for i in iterations}) > 1
             for iteration in iterations:
                 draft.add(iteration, graphs.get(iteration.folder.graph, {}), several)
@@ -83,7 +83,7 @@ def _graphs(rank: Rank) -> dict[int | None, Known]:
 
 
 @define
-class _Draft:
+class _StepDraft:
     folder: Path
     tool: str
     root: str

@@ -52,12 +52,23 @@ def read_ir(path: Path) -> Graph:
 
 
 @define
-class _Draft:
+class _OperatorLines:
     line: int
     head: str
     details: list[str] = field(factory=list)
     frames: list[Frame] = field(factory=list)
     gradient: bool = False
+
+    def add(self, line: str) -> None:
+        """Take a line after the head."""
+        if line.startswith(("# In file ", "In file ")):
+            self.frames.append(_frame(line))
+        elif line.startswith("# Corresponding forward node candidate"):
+            self.gradient = True
+        elif line.startswith((":", "#")):
+            self.details.append(line)
+        elif not self.details:
+            self.head += " " + line  # a constant's value may span several lines
 
 
 def parse_ir(lines: Iterator[str], where: str = "the graph") -> Graph:
@@ -67,35 +78,28 @@ def parse_ir(lines: Iterator[str], where: str = "the graph") -> Graph:
     """
     operators: list[Operator] = []
     problems: list[str] = []
-    draft: _Draft | None = None
-
-    def finish() -> None:
-        if draft is None:
-            return
+    for draft in _drafts(lines):
         try:
             operators.append(_operator(draft))
         except ValueError as error:
             problems.append(f"{where}:{draft.line}: an operator cannot be read: {error}.")
-
-    for number, line in enumerate(lines, start=1):
-        if (" = " in line and _HEAD.match(line)) or _RETURN.match(line):
-            finish()
-            draft = _Draft(number, line.rstrip("\n"))
-        elif draft is None:
-            continue
-        elif (stripped := line.strip()) == "}" or _SUBGRAPH.match(line):
-            finish()
-            draft = None
-        elif stripped.startswith(("# In file ", "In file ")):
-            draft.frames.append(_frame(stripped))
-        elif stripped.startswith("# Corresponding forward node candidate"):
-            draft.gradient = True
-        elif stripped.startswith((":", "#")):
-            draft.details.append(stripped)
-        elif not draft.details:
-            draft.head += " " + stripped  # a constant's value may span several lines
-    finish()
     return Graph(_with_own_lines(operators), tuple(problems))
+
+
+def _drafts(lines: Iterator[str]) -> Iterator[_OperatorLines]:
+    """Yield the lines of each operator."""
+    draft: _OperatorLines | None = None
+    for number, line in enumerate(lines, start=1):
+        begins = (" = " in line and _HEAD.match(line)) or _RETURN.match(line)
+        stripped = line.strip()
+        if begins or stripped == "}" or _SUBGRAPH.match(line):
+            if draft is not None:
+                yield draft
+            draft = _OperatorLines(number, line.rstrip("\n")) if begins else None
+        elif draft is not None:
+            draft.add(stripped)
+    if draft is not None:
+        yield draft
 
 
 def _with_own_lines(operators: list[Operator]) -> tuple[Operator, ...]:
@@ -119,7 +123,7 @@ def _frame(text: str) -> Frame:
     return Frame(match["file"], line, int(match["end"] or line), code)
 
 
-def _operator(draft: _Draft) -> Operator:
+def _operator(draft: _OperatorLines) -> Operator:
     match = _HEAD.match(draft.head)
     start = match.end() if match else draft.head.index("(") + 1
     op = match["op"].strip() if match else "Return"

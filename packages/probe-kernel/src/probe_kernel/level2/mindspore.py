@@ -27,7 +27,7 @@ def description_of(config: Config, backend: str) -> KernelDump:
 
     backend: a name of BACKENDS.
     """
-    statistics = config.task == "statistics"
+    statistics = config.kind.picks_files
     sums: tuple[str, ...] = ("md5",) if config.summary_mode == "md5" else ("max", "min", "avg", "l2norm")
     if config.statistic_category:  # msprobe calls the average mean
         sums = tuple("avg" if name == "mean" else name for name in config.statistic_category)
@@ -67,9 +67,11 @@ def mindspore_problems(config: Config, backend: str | None = None) -> list[Probl
     if config.data_mode & {"forward", "backward"}:
         what = "kernels are of a graph, which has no forward and backward half."
         found.append(Problem("data_mode", what, 'Write ["all"], ["input"] or ["output"].'))
-    if config.task == "structure":
-        found.append(Problem("task", "'structure' records no values.", 'Write "tensor" or "statistics".'))
-    if config.summary_mode == "xor" and config.task == "statistics":
+    if not config.kind.values:
+        found.append(
+            Problem("task", f"{config.task!r} records no values.", 'Write "tensor" or "statistics".')
+        )
+    if config.summary_mode == "xor" and config.kind.picks_files:
         found.append(Problem("summary_mode", "MindSpore has no 'xor'.", 'Write "statistics" or "md5".'))
     problems = check(description_of(config, backend), backend_named(backend))[1]
     return [*found, *(renamed(problem, _NAMES) for problem in problems)]
@@ -82,7 +84,7 @@ def mindspore_notes(config: Config, backend: str | None = None) -> tuple[str, ..
     """
     chosen = backend_named(backend or find_backend())
     found = []
-    statistics = config.task == "statistics"
+    statistics = config.kind.picks_files
     if config.device == "device" and not (statistics and chosen.knows("stat_calc_mode")):
         why = f"{chosen.title} computes statistics on the host" if statistics else f"task is {config.task!r}"
         found.append(f"device: 'device' has no effect: {why}.")

@@ -22,7 +22,7 @@ def torch_problems(config: Config) -> list[Problem]:
         found.append(Problem("list", what, 'Write e.g. ["Functional.linear.0.backward"].'))
     elif isinstance(name := parse_api(config.list[0], "list[0]"), Problem):
         found.append(name)
-    if config.task != "tensor":
+    if not config.kind.files:
         what = f"is {config.task!r}; Ascend's dumper saves tensors."
         found.append(Problem("task", what, 'Write task "tensor".'))
     if config.data_mode & {"forward", "backward"}:

@@ -30,7 +30,7 @@ def read_table(path: Path, owner: FileName | None = None) -> Table:
 
     Lines and numbers that cannot be read are reported in ``problems``. Raises OSError when the file cannot be opened.
     """
-    draft = _Draft(owner)
+    draft = _TableDraft(owner)
     # A name that is not UTF-8 must equal the name of its file: surrogates for its bytes, as os.listdir gives them.
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         for first, cells, lines in _records(file):
@@ -79,7 +79,7 @@ def _cells(reader: Iterator[list[str]]) -> list[str] | None:
 
 
 @define
-class _Draft:
+class _TableDraft:
     owner: FileName | None
     rows: list[Row] = field(factory=list)
     problems: list[str] = field(factory=list)

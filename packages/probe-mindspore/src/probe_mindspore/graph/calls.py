@@ -21,10 +21,6 @@ from .value_layouts import DYNAMIC
 
 PathTensors = Sequence[tuple[ValuePath, Any]]
 _numbers = itertools.count(1)
-_PARAMETER = (
-    "in a compiled graph the gradient of a Parameter is that of all its uses, and its slot here is null; it is in the "
-    "parameters_grad of the Cell that owns it, where that is recorded"
-)
 
 
 @define(eq=False)
@@ -35,7 +31,6 @@ class _OpenCall:
     emit: records a gradient; None until the call is over, or if it has none.
     seen: (side, number of the tensor) -> how many gradients have come for it.
     over: whether the call has returned.
-    given: whether a Parameter is among its arguments.
     early: gradients that came before the call was over, as those of constants may.
     told: the passes of which the slots that wait were said.
     """
@@ -46,7 +41,6 @@ class _OpenCall:
     emit: Emit | None = None
     seen: dict[tuple[str, int], int] = field(factory=dict)
     over: bool = False
-    given: bool = False
     early: list[tuple[Message, str]] = field(factory=list)
     told: set[int] = field(factory=set)
 
@@ -106,8 +100,7 @@ class GraphCalls:
             recorder = self._recorder
             running = filter(None, map(self._calls.get, self._stack))
             recorder.thread.stack[:] = [(each.call.name, each.call.backward) for each in running]
-            given = [view for _, view in views_in((args, kwargs))]
-            if any(view.reason == DYNAMIC for view in given):
+            if any(view.reason == DYNAMIC for _, view in views_in((args, kwargs))):
                 self._collector.coverage.unseen(f"tensors of {entry.base}", DYNAMIC)
             call = recorder.begin(entry.base, args, kwargs, own)
             if call is None:
@@ -115,7 +108,6 @@ class GraphCalls:
             number = next(_numbers) % (2**31 - 1)
             state = self._calls[number] = _OpenCall(call)
             state.inputs = [] if call.edges is None else list(call.edges)
-            state.given = any(view.is_parameter for view in given)
             self._stack.append(number)
             return number
 
@@ -157,9 +149,6 @@ class GraphCalls:
             state = self._calls.get(message.token)
             if state is None or (state.emit is None and state.over):
                 return
-            if state.given:
-                what = f"gradients of the Parameters among the arguments of {state.call.key}"
-                self._collector.coverage.unseen(what, _PARAMETER)
             if state.emit is None:
                 state.early.append((message, side))
                 return

@@ -152,6 +152,8 @@ class CopiedCompilations:
                     self._differentiated(called, graph, out, begun, tokens, outcome)
             except Exception as e:
                 self.fault(graph, e)
+            for one in (graph, *(piece.graph for piece in self.pieces)):
+                one.drop_tapped()
         return out
 
     def _differentiated(
@@ -174,12 +176,12 @@ class CopiedCompilations:
         if taking is None:
             raise UndifferentiatedError("its gradients could not be compiled")
         try:
-            taking.plan  # noqa: B018 - made here, so that what prevents it is told
+            taking.planned()  # here, so that what prevents it is told
         except Exception as e:
             raise UndifferentiatedError(str(e) or type(e).__name__) from e
         self.ran(graph.name, taking.found)
         kept = begun[1].kept
-        own = {name: kept["parameters"][name] for name in graph.plan.written}
+        own = {name: kept["parameters"][name] for name in graph.planned().written}
         piece = PieceGradients(taking, [inputs[0], *kept["arguments"]], own, tokens, outcome)
         piece.watch(out)
         self.pieces.append(piece)

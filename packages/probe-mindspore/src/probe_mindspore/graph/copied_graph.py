@@ -13,6 +13,7 @@ from typing import Any
 from attrs import define, field
 from mindspore import Tensor
 
+from probe_mindspore.patching.compile_hook import API
 from probe_mindspore.tensors.tensor_view import TensorView, view_of
 
 from .host_callback import deliver
@@ -58,7 +59,7 @@ class CopiedGraph:
     name: of what was compiled.
     executor: MindSpore's object that holds both graphs.
     run, tapped: the keys of the user's graph, and of the one with taps, which is never the run and is dropped once
-        there is a plan.
+        there is a plan; "" then.
     found: what the search for taps found.
     seconds: how long compiling the tapped one took.
     wanted: the names of the taps (`Route`) whose values are recorded.
@@ -77,17 +78,37 @@ class CopiedGraph:
     _plan: ReplayPlan | None = None
     _more: dict[str, Any] = field(factory=dict)
 
-    @property
-    def plan(self) -> ReplayPlan:
-        """Return the plan, which is made with the first run."""
+    def planned(self) -> ReplayPlan:
+        """Return the plan, which is made with the first run. Raises why there is none, or no copy any more."""
+        if self.failed is not None:
+            raise self.failed
         if self._plan is None:
-            run, tapped = self._exported(self.run), lambda: self._exported(self.tapped)
-            self._plan = replay_plan(run, tapped, self._sites())
-            ours = self.executor.get_params(self.tapped)
-            theirs = self.executor.get_params(self.run)
-            self._more = {name: ours[name] for name in self._plan.parameters if name not in theirs}
-            self.executor.del_net_res(None, {self.tapped})  # of which MindSpore keeps 30 MB and more
+            try:
+                self._plan = self._made()
+            except Exception as e:
+                self.failed = e.with_traceback(None)  # whose frames hold tensors
+                raise
         return self._plan
+
+    def _made(self) -> ReplayPlan:
+        plan = replay_plan(self._exported(self.run), lambda: self._exported(self.tapped), self._sites())
+        ours, theirs = self.executor.get_params(self.tapped), self.executor.get_params(self.run)
+        self._more = {name: ours[name] for name in plan.parameters if name not in theirs}
+        return plan
+
+    def drop_tapped(self) -> None:
+        """Drop the graph with taps, of which MindSpore keeps 30 MB and more, once it has been planned by.
+
+        Never before the first run: MindSpore differentiates a jitted piece there, and dropping another graph of the
+        same function between its compilation and that changed the gradients of one that writes to tensors in place.
+        Nor while anything runs: MindSpore waits for it then, and holds the lock that host functions in it wait for.
+
+        Raises what the run's own kernels have raised by then.
+        """
+        if self._plan is not None and self.tapped:
+            API._pynative_executor.sync()
+            tapped, self.tapped = self.tapped, ""
+            self.executor.del_net_res(None, {tapped})
 
     def _sites(self) -> set[int]:
         return {site for site, name in route().names.items() if name in self.wanted}
@@ -100,13 +121,7 @@ class CopiedGraph:
 
         before: Parameters that have been written since.
         """
-        if self.failed is not None:
-            raise self.failed
-        try:
-            plan = self.plan
-        except Exception as e:
-            self.failed = e.with_traceback(None)  # whose frames hold tensors
-            raise
+        plan = self.planned()
         own = {**self._more, **self.executor.get_params(self.run), **before}
         own = {name: own[name] for name in plan.parameters}
         given: dict[str, Any] = {"arguments": inputs, "parameters": own, "written": plan.written}
@@ -118,7 +133,7 @@ class CopiedGraph:
 
         Raises ReplayError where there is no copy.
         """
-        plan, (own, one), real = self.plan, begun, list(_views(out))
+        plan, (own, one), real = self.planned(), begun, list(_views(out))
         found = self._result(one)
         draws = _DRAWS if plan.random and plan.whole else 0
         end = time.monotonic() + _DRAWING
@@ -152,24 +167,6 @@ class CopiedGraph:
         """
         answers: list[int] = []
         begun: list[int] = []
-
-        def array(source: Any, cell: int) -> Any:
-            if source is None:
-                return None
-            if tokens is not None or (isinstance(source, Source) and source.how == "copy"):
-                outcome.copied[cell] = None
-            if not isinstance(source, Source):  # what the copy has sent itself
-                return source
-            if source.how == "shares" and tokens is None:
-                outcome.shares[cell] = None
-            if source.constant is not None:
-                return source.constant
-            if source.output is not None:
-                return found.further[source.output].data
-            if source.argument is not None:
-                return kept["arguments"][source.argument].data
-            return kept["parameters"][source.parameter].data
-
         names = route().names
 
         def send(one: PlannedMessage) -> None:
@@ -180,23 +177,47 @@ class CopiedGraph:
             elif tokens is not None and what in ("enter", "leave", "parameter"):
                 answer = tokens[len(begun)] if what == "enter" and len(begun) < len(tokens) else 0
             else:
-                arrays = [array(source, one.extra) for source in one.values]
+                for told in _told(one.values, tokens is not None, outcome):
+                    told[one.extra] = None
+                arrays = [_elements(source, found, kept) for source in one.values]
                 answer = deliver(one.site, one.layout, one.extra, one.place, token, arrays)
             answers.append(answer)
             if what == "enter":
                 begun.append(answer)
 
-        messages = self.plan.messages or [PlannedMessage(*one) for one in found.messages]
+        messages = self.planned().messages or [PlannedMessage(*one) for one in found.messages]
         _without_frames(lambda: deque(map(send, messages), 0))
         return begun
 
     def _compare(self, copy: Any, real: Any, wrote: Any, after: Any, outcome: Outcome) -> None:
-        whole = self.plan.whole
+        whole = self.planned().whole
         outcome.runs += 1
         differs = [] if not whole or _equal(copy, real) else ["outputs"]
         differs += [name for name, view in after.items() if whole and not _equal([wrote[name]], [view])]
         outcome.equal += not differs and whole
         outcome.differs |= dict.fromkeys(differs)
+
+
+def _elements(source: Any, found: Evaluated, kept: Any) -> Any:
+    """Return the elements of a value of a message. source: one of a `PlannedMessage`."""
+    if not isinstance(source, Source):  # not to be had, or what the copy has sent itself
+        return source
+    if source.constant is not None:
+        return source.constant
+    if source.output is not None:
+        return found.further[source.output].data
+    if source.argument is not None:
+        return kept["arguments"][source.argument].data
+    return kept["parameters"][source.parameter].data
+
+
+def _told(values: Sequence[Any], all_copied: bool, outcome: Outcome) -> Iterator[dict[int, None]]:
+    """Yield the lists of the outcome that a message's Cell is in."""
+    ways = {source.how for source in values if isinstance(source, Source)}
+    if "copy" in ways or (all_copied and any(source is not None for source in values)):
+        yield outcome.copied
+    if "shares" in ways and not all_copied:
+        yield outcome.shares
 
 
 def _without_frames(work: Callable[[], Any]) -> None:

@@ -75,7 +75,7 @@ class _Straight:
         )
 
 
-class _StandIn(ms.nn.Cell):  # type: ignore[misc]
+class _CellStandIn(ms.nn.Cell):  # type: ignore[misc]
     """Stand for a graph that MindSpore takes from its compile cache."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
@@ -155,7 +155,7 @@ class _Branching:
         cache = self.model.parent / "rank_0" / "graph_cache"
         cache.mkdir(parents=True, exist_ok=True)
         self.model.rename(cache / f"compile_cache_{next(_compiled)}.mindir")
-        return _StandIn(parameters)
+        return _CellStandIn(parameters)
 
 
 def _fill(tensor: Any, other: Any) -> None:

@@ -54,7 +54,9 @@ class _BpropCell(nn.Cell):  # type: ignore[misc]
     """Send the gradient from the bprop of a Cell, which compiles everywhere.
 
     But in a graph that PyNative differentiates it makes wrong gradients of whatever around it is called twice
-    (2.7.0 and 2.10.0, with or without a callback inside).
+    (2.7.0 and 2.10.0, with or without a callback inside). In one that writes a Parameter MindSpore takes what such a
+    Cell is given and what it gives for one tensor, and adds the gradients of both up: `stop_gradient` keeps them apart,
+    and does nothing else, as there is a bprop.
     """
 
     def __init__(self, call: Any) -> None:
@@ -62,7 +64,7 @@ class _BpropCell(nn.Cell):  # type: ignore[misc]
         self.call = call
 
     def construct(self, x: Any, token: Any, extra: int, place: int) -> Any:
-        return x
+        return F.stop_gradient(x)
 
     def bprop(self, x: Any, token: Any, extra: int, place: int, out: Any, dout: Any) -> Any:
         seen = self.call(dout, token, extra, place)

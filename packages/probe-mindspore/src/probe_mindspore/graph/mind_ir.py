@@ -1,4 +1,4 @@
-"""Read a compiled graph as MindIR, and know its values by what they are computed from.
+"""Read a compiled graph as MindIR, and sign its values, so that those of another graph of the network are found in it.
 
 Two graphs of one network, of which one has taps, name and number their nodes differently, and may add the same terms up
 in another order. So a value has two signatures: of how it is computed, and of what it is a sum of.
@@ -6,7 +6,8 @@ in another order. So a value has two signatures: of how it is computed, and of w
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from mindspore.train.mind_ir_pb2 import ModelProto
 
 _SAME = ("Depend", "Load", "TensorMove")  # give their first input
 _SILENT = ("Load", "UpdateState", "Depend", "MakeTuple", "TupleGetItem", "TensorMove", "Constant", "Return")
+_SHAPED = ("Reshape", "ExpandDims", "Squeeze", "Flatten")  # lie where their first input does
 _MOST = 256  # terms of one sum
 _RANDOM = {"seed", "seed0", "seed1", "Seed0", "Seed1", "seed2", "Seed2"}
 _KINDS = {1: "f4", 2: "u1", 3: "i1", 4: "u2", 5: "i2", 6: "i4", 7: "i8", 9: "?", 10: "f2", 11: "f8", 16: "u2"}
@@ -32,14 +34,14 @@ _OUTSIDE = ("GetNext", "PyExecute", "PyInterpret")
 
 
 class MindIr:
-    """Hold a graph.
+    """Hold a graph and the signatures of its values.
 
     model, graph: what MindSpore exports.
     nodes: name of a value -> the node that makes it, in an order in which they can be computed.
     inputs: name -> the number of the graph's argument.
     parameters: name -> the Parameter's own name.
     written: the Parameters that some kernel of the graph writes.
-    versions: name of a state (monad) -> Parameter -> how often it has been written by then.
+    versions: name of a state (monad) -> Parameter, or value that is written in place -> how often it has been by then.
     """
 
     def __init__(self, raw: bytes) -> None:
@@ -56,9 +58,9 @@ class MindIr:
         self._marks: dict[str, str] = {}  # a state -> what was written in place before it
         self._unshaped: dict[str, str] = {}  # a value -> that of which it only has another shape
         self._counts: Counter[str] = Counter()
+        self._writers: dict[str, dict[str, None]] = {}  # a Parameter or value -> the kernels that write there
         for name, node in self.nodes.items():
             self._follow(name, node)
-        self._overwritten = {self._base(name) for name in self.nodes if self._is_in_place(name)}
         for name, node in self.nodes.items():
             self._sign(name, node)
 
@@ -134,40 +136,83 @@ class MindIr:
         if op != "UpdateState":
             return
         before = self.versions.setdefault(node.input[0], Counter())
-        wrote = [p for i in node.input[1:] for p in self._writes(i)]
-        self.versions[name] = before + Counter(wrote) if wrote else before
+        wrote: Counter[str] = Counter()
+        for kernel in self._members(node.input[1:]):
+            for place in self._written_by(kernel):
+                self._writers.setdefault(place, {})[kernel] = None
+                wrote[place] += 1
+        self.versions[name] = before + wrote if wrote else before
+        self.written |= wrote.keys() & set(self.parameters.values())
 
-    def _writes(self, name: str) -> Iterator[str]:
-        node = self.nodes.get(name)
-        if node is None or (op_of(node) in _SILENT and op_of(node) != "MakeTuple") or op_of(node) == "Custom":
-            return
-        for one in node.input:
-            if op_of(node) == "MakeTuple":
-                yield from self._writes(one)
-            elif one in self.parameters:
-                self.written.add(self.parameters[one])
-                yield self.parameters[one]
+    def _written_by(self, name: str) -> set[str]:
+        """Return the Parameters and values where a kernel writes."""
+        op = self.op(name)
+        if not op or op == "Custom" or op in _SILENT or op.endswith("View"):
+            return set()
+        members = self._members(self.nodes[name].input)
+        found = {self.parameters[one] for one in members if one in self.parameters}
+        return found | {self._place(name)} if self._is_in_place(name) else found
 
-    def is_later(self, node: Any) -> bool:
-        """Return whether a node reads a value that may have been written in place since."""
-        return any(self._marks.get(i) for i in node.input) and self.is_overwritten(node.input[0])
+    def _members(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield values, and those that tuples among them are made of."""
+        for name in names:
+            if self.op(name) == "MakeTuple":
+                yield from self._members(self.nodes[name].input)
+            else:
+                yield name
 
-    def is_overwritten(self, name: str) -> bool:
-        """Return whether some kernel writes in place where a value lies, which is no Parameter."""
-        return self._base(name) in self._overwritten
+    def is_later(self, name: str) -> bool:
+        """Return whether a value is another one, read after some kernel has written over that in place."""
+        return self._writes_seen(name) != self._writes_seen(self._behind(name))
+
+    def writer_after(self, name: str) -> str | None:
+        """Return the first kernel that writes over a value; None where it stays as it is."""
+        return next(islice(self._writers.get(self._place(name), ()), self._writes_seen(name), None), None)
+
+    def is_as_given(self, name: str) -> bool:
+        """Return whether a value was read before any kernel wrote in place where it lies."""
+        return not self._writes_seen(name)
+
+    def _writes_seen(self, name: str) -> int:
+        """Return how many kernels have written where a value lies when it is read."""
+        place = self._place(name)
+        while (behind := self._behind(name)) != name:
+            state = self.state_of(self.nodes[name])
+            if state is not None:
+                return state[place] + self._is_in_place(name)
+            name = behind
+        return 0
 
     def _is_in_place(self, name: str) -> bool:
-        """Return whether a value is another one's memory, written to."""
+        """Return whether a value is the memory of another one, or of a Parameter, written to."""
         node = self.nodes.get(name)
-        if node is None or op_of(node).endswith("View") or not self.attribute(node, "side_effect_mem"):
+        if node is None or not node.input or op_of(node).endswith("View"):
             return False
-        return not any(i in self.parameters for i in node.input)
+        if not self.attribute(node, "side_effect_mem"):
+            return False
+        return node.input[0] in self.parameters or not any(
+            i in self.parameters for i in self._members(node.input)
+        )
+
+    def _place(self, name: str) -> str:
+        """Return the Parameter, or the value, in whose memory a value may lie."""
+        base = self._base(name)
+        return str(self.parameters.get(base, base))
 
     def _base(self, name: str) -> str:
         """Return the value whose memory a value may lie in."""
-        while (op := self.op(name)) in ("Reshape", *_SAME) or op.endswith("View") or self._is_in_place(name):
-            name = self.nodes[name].input[0]
+        while (behind := self._behind(name)) != name:
+            name = behind
         return name
+
+    def _behind(self, name: str) -> str:
+        """Return the value whose memory is that of another one, or may be; itself where it has its own."""
+        node = self.nodes.get(name)
+        if node is None or not node.input:
+            return name
+        op = op_of(node)
+        shares = op in (*_SHAPED, "Depend", "Load") or op.endswith("View") or self._is_in_place(name)
+        return str(node.input[0]) if shares else name
 
     def _leaf(self, name: str, state: Mapping[str, int] | None = None) -> str:
         if name in self.inputs:
@@ -178,56 +223,60 @@ class MindIr:
         return f"? {name.split(':')[-1]}"
 
     def _sign(self, name: str, node: Any) -> None:
-        op, state = op_of(node), self.state_of(node)
-
-        def exact(one: str) -> str:
-            if one in self.versions:
-                return self._marks.get(one, "") if not op.endswith("View") or self.is_later(node) else ""
-            return self._exact.get(one) or self._leaf(one, state)
-
-        def terms(one: str) -> tuple[str, ...]:
-            return (
-                (exact(one),) if one in self.versions else self._terms.get(one) or (self._leaf(one, state),)
-            )
-
-        if op == "Load" and self.is_later(node):
-            self._exact[name] = _digest(op, *map(exact, node.input))
-            self._terms[name] = (self._exact[name],)
-            return
-        if op in _SAME:
-            self._exact[name], self._terms[name] = exact(node.input[0]), terms(node.input[0])
-            if node.input[0] in self._unshaped:
-                self._unshaped[name] = self._unshaped[node.input[0]]
-            return
-        if op in ("UpdateState", "Custom"):
-            self._exact[name], self._terms[name] = op, (op,)
-            wrote = [self._exact[i] for i in node.input[1:] if self._is_in_place(i)]
+        op = op_of(node)
+        if op == "Load" and node.input[0] not in self.parameters and self.is_later(name):
+            self._signed(name, _digest(op, *(self._exactly(node, one) for one in node.input)))
+        elif op in _SAME:
+            first = node.input[0]
+            self._exact[name], self._terms[name] = self._exactly(node, first), self._added(node, first)
+            if first in self._unshaped:
+                self._unshaped[name] = self._unshaped[first]
+        elif op in ("UpdateState", "Custom"):
+            self._signed(name, op)
+            wrote = [
+                i for i in node.input[1:] if self._is_in_place(i) and self._base(i) not in self.parameters
+            ]
             mark = self._marks.get(node.input[0], "")
-            self._marks[name] = _digest(mark, *wrote) if wrote else mark
-            return
-        if op == "Reshape":
+            self._marks[name] = _digest(mark, *map(self.exact, wrote)) if wrote else mark
+        elif op == "Reshape":
             self._sign_reshape(name, node)
-            return
-        attributes = _attributes(node)
-        if op == "Constant":
-            text = ("constant", *attributes)
-            self._exact[name] = _digest(*text)
-            self._terms[name] = (self._exact[name],)
-            return
+        elif op == "Constant":
+            self._signed(name, _digest("constant", *_attributes(node)))
+        else:
+            self._sign_computed(name, node)
+
+    def _signed(self, name: str, text: str) -> None:
+        self._exact[name], self._terms[name] = text, (text,)
+
+    def _exactly(self, node: Any, one: str) -> str:
+        """Return the signature of an input of a node as it is there."""
+        if one in self.versions:
+            is_plain = op_of(node).endswith("View") and not self.is_later(node.output[0])
+            return "" if is_plain else self._marks.get(one, "")
+        return self._exact.get(one) or self._leaf(one, self.state_of(node))
+
+    def _added(self, node: Any, one: str) -> tuple[str, ...]:
+        """Return the terms of an input of a node as it is there."""
+        if one in self.versions:
+            return (self._exactly(node, one),)
+        return self._terms.get(one) or (self._leaf(one, self.state_of(node)),)
+
+    def _sign_computed(self, name: str, node: Any) -> None:
+        op = op_of(node)
         own = self.primitives.get(node.op_type.split("::")[-1])
         told = () if own is None else tuple(sorted(_text(a) for a in own.attribute if a.name in _TOLD))
-        head = (op, *attributes, *told)
-        by_terms = _digest(*head, *(self._joined(terms(one)) for one in node.input))
+        head = (op, *_attributes(node), *told)
+        by_terms = _digest(*head, *(self._joined(self._added(node, one)) for one in node.input))
         if self.is_random(node):  # each draws its own numbers
             self._counts[by_terms] += 1
             head = (*head, str(self._counts[by_terms]))
             by_terms = _digest(*head, by_terms)
-        self._exact[name] = _digest(*head, *(exact(one) for one in node.input))
+        self._exact[name] = _digest(*head, *(self._exactly(node, one) for one in node.input))
         self._terms[name] = (by_terms,)
         added = node.input if op == "Add" else ()
         if op == "AddN" and self.op(node.input[0]) == "MakeTuple":
             added = self.nodes[node.input[0]].input
-        found = tuple(t for one in added if not self._is_zero(one) for t in terms(one))
+        found = tuple(t for one in added if not self._is_zero(one) for t in self._added(node, one))
         if found and len(found) <= _MOST:
             self._terms[name] = found
 

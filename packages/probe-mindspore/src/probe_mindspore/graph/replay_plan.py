@@ -137,6 +137,7 @@ class _Builder:
     _tainted: set[str] = field(factory=set)
     _dropped: set[str] = field(factory=set)
     _read: dict[tuple[str, int], str] = field(factory=dict)
+    _copies: dict[str, str] = field(factory=dict)  # a value that is written over -> its copy
 
     def __attrs_post_init__(self) -> None:
         run = self.run
@@ -149,7 +150,7 @@ class _Builder:
             elif any(i in self._tainted for i in _data(node)):
                 self._tainted.add(name)
         for name in run.values():
-            if name not in self._tainted and run.whose(name) is None and not run.is_overwritten(name):
+            if name not in self._tainted and run.whose(name) is None:
                 self._exact.setdefault(run.exact(name), name)
                 self._sums.setdefault(run.sum(name), name)
 
@@ -182,7 +183,7 @@ class _Builder:
         origin = self._origin(name)
         if tapped.op(origin) == "Constant":
             return Source(constant=tapped.constant(origin))
-        if origin in tapped.inputs and not tapped.is_overwritten(origin):
+        if origin in tapped.inputs and tapped.is_as_given(name):
             return Source(argument=tapped.inputs[origin])
         try:
             here, ops = self._value(name)
@@ -207,7 +208,7 @@ class _Builder:
             raise UnknownValueError(name)
         else:
             found = self._exact.get(tapped.exact(name)) or self._sums.get(tapped.sum(name))
-            here, ops = (found, set[str]()) if found is not None else self._graft(name)
+            here, ops = (self._kept(found), set[str]()) if found is not None else self._graft(name)
         self._made[name], self._how[name] = here, ops
         return here, frozenset(ops)
 
@@ -239,19 +240,52 @@ class _Builder:
             raise UnknownValueError(there)
         like = run.nodes[states[0]]
         state = states[0] if version else like.input[0]
-        nodes = list(run.graph.node)
-        at = next((i for i, node in enumerate(nodes) if node.output[0] == state), -1)
         load, copy, update = (f"{_NAME}_{what}_{len(self._read)}" for what in ("load", "copy", "state"))
+        made = [self._made_of("Load", load, there, state), self._made_of("TensorMove", copy, load)]
+        self._insert(self._order().get(state, -1), state, [*made, _node(like, update, [state, copy])])
+        return copy
+
+    def _kept(self, name: str) -> str:
+        """Return a value as it is here: a copy of its elements where a kernel of the run writes over them."""
+        writer = self.run.writer_after(name)
+        if writer is None:
+            return name
+        if name not in self._copies:
+            self._copies[name] = self._copied(name, writer)
+        return self._copies[name]
+
+    def _copied(self, name: str, writer: str) -> str:
+        """Copy a value before a kernel writes over it."""
+        run, order = self.run, self._order()
+        state = next((i for i in run.nodes[writer].input if i in run.versions), None)
+        like = next((node for node in run.graph.node if op_of(node) == "UpdateState"), None)
+        at = max(order.get(name, -1), order.get(state or "", -1))
+        if state is None or like is None or at >= order[writer]:
+            raise UnknownValueError(name)
+        copy, update = f"{_NAME}_kept_{len(self._copies)}", f"{_NAME}_kept_state_{len(self._copies)}"
+        self._insert(at, state, [self._made_of("TensorMove", copy, name), _node(like, update, [state, copy])])
+        return copy
+
+    def _order(self) -> dict[str, int]:
+        """Return where in the run's graph each value is made."""
+        return {node.output[0]: i for i, node in enumerate(self.run.graph.node)}
+
+    def _insert(self, at: int, state: str, made: list[Any]) -> None:
+        """Put nodes behind another one of the run's graph.
+
+        at: the number of that one.
+        state: after which they come; what took it from there on takes the output of the last of them.
+        """
+        run, nodes = self.run, list(self.run.graph.node)
+        update = str(made[-1].output[0])
         for node in nodes[at + 1 :]:
             for i, one in enumerate(node.input):
                 if one == state:
                     node.input[i] = update
-        made = [self._made_of("Load", load, there, state), self._made_of("TensorMove", copy, load)]
-        made.append(_node(like, update, [state, copy]))
         del run.graph.node[:]
         run.graph.node.extend([*nodes[: at + 1], *made, *nodes[at + 1 :]])
+        run.nodes.update((node.output[0], node) for node in run.graph.node)  # which are others now
         run.versions[update] = run.versions[state]
-        return copy
 
     def _made_of(self, op: str, name: str, *inputs: str) -> Any:
         """Return a node of an operator without attributes."""
@@ -268,7 +302,7 @@ class _Builder:
         """Compute a value by the tapped graph's own nodes, from the run's values."""
         node = self.tapped.nodes[name]
         op = op_of(node)
-        if op in ("Depend", "Load", "TensorMove") and not self.tapped.is_later(node):
+        if op in ("Depend", "Load", "TensorMove") and not self.tapped.is_later(name):
             inner, found = self._value(node.input[0])
             return inner, set(found)
         if op in ("UpdateState", "Custom") or self.tapped.acts(node):

@@ -7,7 +7,7 @@ from types import MethodType
 from typing import Any
 
 import mindspore
-from mindspore import Parameter, Tensor, nn
+from mindspore import Tensor, nn
 from mindspore.ops import functional as F
 
 from .flatten import at_compile_time, is_fixed, is_watched, parted
@@ -29,7 +29,7 @@ def _note(key: Any) -> int:
 def _watch(call: Any, value: Any, token: Any, key: int, place: int) -> Any:
     """Return (``value`` with gradient taps on its tensors, the number of the next tensor). For the compiler to read."""
     if isinstance(value, Tensor):
-        if not is_fixed(value) or isinstance(value, Parameter) or not is_watched(value):
+        if not is_fixed(value) or not is_watched(value):
             return value, place + 1
         return call(value, token, key, place), place + 1
     if isinstance(value, dict):

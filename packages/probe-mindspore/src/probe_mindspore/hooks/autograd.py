@@ -26,6 +26,7 @@ GRAPH = (
 #: The sequence number of a leaf tensor's node.
 LEAF = (1 << 64) - 1
 
+#: Whether gradients are recorded in this thread now.
 recording: Callable[[], bool] = _executor.requires_grad
 #: Whether recording of gradients has begun in this thread, even if it is switched off at the moment.
 grad_flag: Callable[[], bool] = _executor.grad_flag

@@ -25,8 +25,7 @@ from probe_mindspore.tensors.tensor_view import TensorView, view_of
 
 from . import autograd, tensor_hooks
 from .autograd import Handle, recording, takes_gradient
-from .input_edges import InputEdges
-from .nodes import TOO_FEW, HookedNode, InputGradients, add_consumers, split_shares
+from .nodes import TOO_FEW, HookedNode, InputEdges, InputGradients, add_consumers, split_shares
 
 #: Whether the gradient given for an input is the call's own contribution, not that of all the tensor's users.
 OWN = autograd.GRAPH
@@ -92,63 +91,21 @@ def attach(
     if late is not None:
         inputs.add(late)
     if inputs.hooks is not None:
-        slots = [("i", *path) for path, t in outputs if takes_gradient(t)]
-        slots += [("o", *path) for places in inputs.hooks.inputs for path in places.given]
-        unknown: set[Any] = set()
-        emit = partial(_emit, emit, slots, unknown, set())
-        return tensor_hooks.attach(inputs.hooks, outputs, emit, unknown)
-    edges = inputs.edges
-    nodes: dict[Any, HookedNode] = {}
-    leaves: list[tuple[ValuePath, Tensor, int | None]] = []
-    passed_on: dict[tuple[Any, int], int] = {}
-    places: dict[tuple[Any, int], list[ValuePath]] = {}
-    for path, t in outputs:
-        if not takes_gradient(t):
-            continue
-        node, nr = t._grad_node, t._output_index
-        number = autograd.key(node)
-        index = edges.get((number, nr))
-        places.setdefault((number, nr), []).append(path)
-        if index is not None:
-            passed_on[number, nr] = index
-        if node._sequence_nr() == autograd.LEAF:
-            leaves.append((path, t, index))
-            continue
-        if number not in nodes:
-            nodes[number] = HookedNode(node)
-        nodes[number].made.append((nr, path))
+        return _hook_tensors(inputs.hooks, outputs, emit)
+    out = _Outputs(inputs.edges, outputs)
+    nodes, leaves = out.nodes, out.leaves
     used = add_consumers(inputs, nodes)
-    # An input may be used by the call and also returned. What comes through the returned tensor cannot be separated
-    # from what others send to it, so only the share of the uses is recorded. Where it alone is returned, its whole
-    # gradient is.
-    for (number, nr), index in passed_on.items() if passed_on else ():
-        if index not in used and number in nodes:
-            nodes[number].passed_through.append((nr, index))
+    out.pass_through(used)
     paths = split_shares(inputs, nodes)
     need = [0] * len(paths)
     for each in nodes.values():
-        for _, index in each.consumed:
-            need[index] += 1
-        for _, index in each.passed_through:
+        for _, index in (*each.consumed, *each.passed_through):
             need[index] += 1
     several: Sequence[ValuePath] = ()
     if len(nodes) + len(leaves) > 1:  # else all gradients of a pass come at once
-        several = [
-            *(path for each in nodes.values() for _, path in each.made),
-            *(path for path, _, _ in leaves),
-        ]
-    tap = GradientTap(_AUTOGRAD, emit, paths, need, several, *untold(places, passed_on, used))
-    handles: list[Any] = []
-    for path, t, index in leaves:  # a leaf's own node calls no hooks: the tensor does
-        if index is not None and index not in used:
-            need[index] += 1
-        else:
-            index = None
-        handle = autograd.hook_tensor(
-            t, guarded("a leaf", "its gradient's arrival", _leaf_hook(tap, path, index))
-        )
-        if handle is not None:
-            handles.append(handle)
+        several = [*(path for each in nodes.values() for _, path in each.made), *(leaf[0] for leaf in leaves)]
+    tap = GradientTap(_AUTOGRAD, emit, paths, need, several, *untold(out.places, out.passed_on, used))
+    handles: list[Any] = out.hook_leaves(tap, used, need)
     if need and max(need) > 1:
         keep(tap)
     hooks = []
@@ -158,6 +115,77 @@ def attach(
     if hooks:
         handles.append(autograd.NodeHooks(hooks))
     return handles
+
+
+def _hook_tensors(
+    hooks: tensor_hooks.InputHooks, outputs: Sequence[tuple[ValuePath, Tensor]], emit: Emit
+) -> Sequence[Any]:
+    """Hook the tensors of a call themselves, as `attach` does where MindSpore does not show its graph."""
+    slots = [("i", *path) for path, t in outputs if takes_gradient(t)]
+    slots += [("o", *path) for places in hooks.inputs for path in places.given]
+    unknown: set[Any] = set()
+    return tensor_hooks.attach(hooks, outputs, partial(_emit, emit, slots, unknown, set()), unknown)
+
+
+class _Outputs:
+    """The outputs of a call, as autograd's graph has them.
+
+    nodes: those that made them, by their keys.
+    leaves: (path, tensor, its index among the inputs or None) of those that no node made.
+    passed_on: (key of a node, its output number) of an output that is an input, unchanged -> its index.
+    places: the same of every different output -> its paths.
+    """
+
+    __slots__ = ("leaves", "nodes", "passed_on", "places")
+
+    def __init__(
+        self, edges: dict[tuple[Any, int], int], outputs: Sequence[tuple[ValuePath, Tensor]]
+    ) -> None:
+        self.nodes: dict[Any, HookedNode] = {}
+        self.leaves: list[tuple[ValuePath, Tensor, int | None]] = []
+        self.passed_on: dict[tuple[Any, int], int] = {}
+        self.places: dict[tuple[Any, int], list[ValuePath]] = {}
+        for path, t in outputs:
+            if not takes_gradient(t):
+                continue
+            node, nr = t._grad_node, t._output_index
+            number = autograd.key(node)
+            index = edges.get((number, nr))
+            self.places.setdefault((number, nr), []).append(path)
+            if index is not None:
+                self.passed_on[number, nr] = index
+            if node._sequence_nr() == autograd.LEAF:
+                self.leaves.append((path, t, index))
+                continue
+            if number not in self.nodes:
+                self.nodes[number] = HookedNode(node)
+            self.nodes[number].made.append((nr, path))
+
+    def pass_through(self, used: set[int]) -> None:
+        """Note at the nodes which inputs they only return.
+
+        An input may be used by the call and also returned. What comes through the returned tensor cannot be separated
+        from what others send to it, so only the share of the uses is recorded. Where it alone is returned, its whole
+        gradient is.
+        """
+        for (number, nr), index in self.passed_on.items():
+            if index not in used and number in self.nodes:
+                self.nodes[number].passed_through.append((nr, index))
+
+    def hook_leaves(self, tap: GradientTap, used: set[int], need: list[int]) -> list[Any]:
+        """Hook the leaves themselves, as their nodes call no hooks. Return the handles.
+
+        used: the indexes of inputs that the call uses; one that it only returns has its share counted in ``need``.
+        """
+        handles = []
+        for path, t, index in self.leaves:
+            if index is not None and index not in used:
+                need[index] += 1
+            else:
+                index = None
+            hook = guarded("a leaf", "its gradient's arrival", _leaf_hook(tap, path, index))
+            handles.append(autograd.hook_tensor(t, hook))
+        return [handle for handle in handles if handle is not None]
 
 
 def watch(parameter: Tensor, arrived: Callable[[Tensor], None]) -> Handle | None:

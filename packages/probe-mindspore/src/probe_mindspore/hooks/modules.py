@@ -8,13 +8,17 @@ copies, pickles, compilations and the user's own hooks find the Cells unchanged.
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Literal
 
 from attrs import define, field, frozen
-from probe_format.errors import UsageError
-from probe_runtime.collect import TrackedModule, TrackedParameter, kind_of, tracked_parameters
-from probe_runtime.patching import Held, Nested, place, replaced
+from probe_runtime.collect import (
+    AnyModuleTable,
+    TrackedModule,
+    TrackedParameter,
+    models_of,
+    tracked_parameters,
+)
+from probe_runtime.patching import Held, Nested, listening, place
 
 from probe_mindspore.module_kind import CELLS, ModuleKind, late_torch
 
@@ -34,25 +38,13 @@ _TRACED = (
 
 def models_in(model: object, module_kind: ModuleKind = CELLS) -> tuple[Any, ...]:
     """Return the model, or the models of a list or tuple; () for None. Raises UsageError when it is neither."""
-    if model is None:
-        return ()
-    if isinstance(model, module_kind.module_class):
-        return (model,)
-    if (
-        isinstance(model, (list, tuple))
-        and model
-        and all(isinstance(m, module_kind.module_class) for m in model)
-    ):
-        return tuple(model)
     late = late_torch(module_kind)
-    raise UsageError(
-        f"The model must be a {module_kind.noun}, or a list or tuple of them; got {kind_of(model)}."
-        + (f" Note: {late}." if late else "")
-    )
+    more = f" Note: {late}." if late else ""
+    return models_of(model, module_kind.module_class, module_kind.noun, more)
 
 
 @define
-class CellTable:
+class CellTable(AnyModuleTable):
     """Hold every Cell whose calls are recorded, by id.
 
     A step may have two parts, one for PyNative calls and one for compiled graphs, each with its own table.
@@ -60,9 +52,6 @@ class CellTable:
     module_kind: which modules are recorded.
     part: which Cells are added: None for all; "graph" for those inside compiled graphs; "pynative" for the others.
         The outermost jitted Cells belong to both, since their call is visible from both sides.
-    entries: the Cells of this table.
-    roots: the models themselves.
-    not_seen: what cannot be recorded -> the reason.
     compiled: the jitted Cells by path.
     elsewhere: the Cells that "pynative" leaves to the other part.
     in_graphs: the record names of Cells that ran in a compiled graph in this step; shared by both parts.
@@ -72,33 +61,27 @@ class CellTable:
 
     module_kind: ModuleKind = CELLS
     part: Literal["graph", "pynative"] | None = None
-    entries: dict[int, TrackedModule] = field(factory=dict)
-    roots: dict[int, Any] = field(factory=dict)
-    not_seen: dict[str, str] = field(factory=dict)
     compiled: dict[str, Any] = field(factory=dict)
     elsewhere: dict[int, TrackedModule] = field(factory=dict)
     in_graphs: set[str] = field(factory=set)
     uncalled: str = "not called in this step"
     traced: set[int] = field(factory=set)
 
-    def add_model(self, model: Model) -> None:
-        """Track every Cell inside a model, or inside each of a list of models (names then begin with its index).
+    @property
+    def prefix(self) -> str:
+        return self.module_kind.prefix
 
-        The model itself has no record, as in msprobe; the parameters that it owns directly are reported in
-        `not_seen`, and so are optimizers inside it. Raises UsageError when ``model`` is neither of them.
-        """
-        for i, one in enumerate(models_in(model, self.module_kind)):
-            self._add_one(one, "" if one is model else f"{i}.")
+    def roots_of(self, model: Model) -> tuple[Any, ...]:
+        return models_in(model, self.module_kind)
 
     def _add_one(self, model: Any, prefix: str) -> None:
         module_kind = self.module_kind
-        self.roots[id(model)] = model
         outside: list[str] = []
         inside: list[str] = []
         all_read = False  # the model itself is one compiled graph
         for path, cell in module_kind.walk(model):
             if not path:
-                self._report_own_parameters(model, prefix)
+                self._note_own(prefix, [name for name, _ in module_kind.parameters(model)])
                 if _is_jitted(cell):
                     self.compiled[prefix.rstrip(".")] = cell
                     all_read = _is_read(cell)
@@ -120,23 +103,6 @@ class CellTable:
             entries = self.elsewhere if self.part == "pynative" and within else self.entries
             entries.setdefault(id(cell), TrackedModule(base, cell))
 
-    def _report_own_parameters(self, model: Any, prefix: str) -> None:
-        own = [name for name, _ in self.module_kind.parameters(model)]
-        if own:
-            which = ", ".join(own[:8]) + (f" and {len(own) - 8} more" if len(own) > 8 else "")
-            self.not_seen[f"{prefix}parameters of the model itself: {which}"] = (
-                "the model given to start() has no record; wrap it, or give its parent, to see them"
-            )
-
-    def add_named(self, module: Any, name: str) -> None:
-        """Track one Cell under a name that the user gave, without the Cells inside it."""
-        base = f"{self.module_kind.prefix}.{name}.{type(module).__name__}"
-        self.entries[id(module)] = TrackedModule(base, module, opaque=True)
-
-    def roots_of(self, model: Model) -> tuple[Any, ...]:
-        """Return the models in ``model``: itself, or the items of a list; () for None."""
-        return models_in(model, self.module_kind)
-
     def parameters(self) -> list[TrackedParameter]:
         """Return every trained parameter of the tracked Cells, and of those elsewhere, once, with all its owners."""
         return tracked_parameters((*self.entries.values(), *self.elsewhere.values()), self._trained)
@@ -154,7 +120,6 @@ class CellTable:
         return ((name, p) for name, p in self.module_kind.parameters(cell) if p.requires_grad)
 
     def never_called(self) -> Iterable[tuple[str, str]]:
-        """Yield (record name, reason) for every tracked Cell that was not called while collecting."""
         inside = tuple(f"{self.module_kind.prefix}.{path}." if path else "" for path in self.compiled)
         for entry in self.entries.values():
             if entry.called or not entry.base or isinstance(entry.module, self.module_kind.containers):
@@ -218,27 +183,19 @@ def patched_call(table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -
     muted: returns whether the calls of this thread are not to be recorded.
     """
     places = [place(owner, "__call__", _calling) for owner in table.module_kind.patched_classes]
-    watcher = _Watcher(table, on_call, muted)
-    _watching.append(watcher)
-    return replaced(places, lambda: _watching.remove(watcher))
+    return listening(_watching, _CallWatcher(table, on_call, muted), places)
 
 
-@contextmanager
-def watched_calls(begins: Begins) -> Iterator[None]:
-    """Tell of the calls of every Cell before they begin, while open.
+def watched_calls(begins: Begins) -> Held:
+    """Tell of the calls of every Cell before they begin, until the result is undone.
 
     begins: takes the Cell and its arguments, and returns what is to be called when that call is over, if anything.
     """
-    _told.append(begins)
-    try:
-        with replaced([place(owner, "__call__", _calling) for owner in CELLS.patched_classes]):
-            yield
-    finally:
-        _told.remove(begins)
+    return listening(_told, begins, [place(owner, "__call__", _calling) for owner in CELLS.patched_classes])
 
 
 @frozen(eq=False)
-class _Watcher:
+class _CallWatcher:
     table: CellTable
     on_call: OnCall
     muted: Callable[[], bool]
@@ -248,7 +205,7 @@ class _Telling(threading.local):
     of: Any = None
 
 
-_watching: list[_Watcher] = []
+_watching: list[_CallWatcher] = []
 _told: list[Begins] = []
 _telling = _Telling()
 _nested = Nested()
@@ -285,7 +242,7 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _watched(
-    watcher: _Watcher,
+    watcher: _CallWatcher,
     entry: TrackedModule,
     original: Callable[..., Any],
     self: Any,

@@ -1,4 +1,4 @@
-"""Find the autograd nodes to hook for one call: those that made its outputs, and those that use its inputs."""
+"""Note the edges of a call's inputs, and find the nodes to hook: those that made its outputs or use its inputs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,48 @@ from typing import Any
 from attrs import define, field
 from probe_format.values import ValuePath
 
-from . import autograd
-from .input_edges import InputEdges
+from . import autograd, tensor_hooks
+
+
+@define
+class InputEdges:
+    """Hold the gradient edges of a call's inputs, as they were when the call was entered.
+
+    since: the call's own nodes have higher sequence numbers than this.
+    positional: the number of arguments without a keyword.
+    edges: (key of a node, its output number) -> index into ``paths``.
+    paths: for each different input tensor, its places in the arguments.
+    nodes: the nodes of ``edges`` by their keys; held, so that their keys are not used again for other nodes.
+    hooks: hooks on the inputs themselves, in place of all this where MindSpore does not show its graph.
+    late: the inputs, where MindSpore begins to record gradients only inside the call.
+    """
+
+    since: int
+    positional: int = 0
+    edges: dict[tuple[Any, int], int] = field(factory=dict)
+    paths: list[list[ValuePath]] = field(factory=list)
+    nodes: dict[Any, Any] = field(factory=dict)
+    hooks: tensor_hooks.InputHooks | None = None
+    late: Sequence[tuple[ValuePath, Any]] | None = None
+
+    def add(self, tensors: Sequence[tuple[ValuePath, Any]]) -> None:
+        edges, paths, nodes = self.edges, self.paths, self.nodes
+        for path, t in tensors:
+            try:
+                node = t._grad_node
+            except Exception:  # its computation failed, and each look at it raises that again
+                continue
+            if node is None:
+                continue
+            number = autograd.key(node)
+            edge = number, t._output_index
+            if edge in edges:
+                paths[edges[edge]].append(path)
+            else:
+                nodes[number] = node
+                edges[edge] = len(paths)
+                paths.append([path])
+
 
 _MAX_NODES = 200_000
 TOO_FEW = "fewer gradients came for the inputs of a graph than it has, and nothing says of which they are"
@@ -49,10 +89,7 @@ def add_consumers(inputs: InputEdges, nodes: dict[Any, HookedNode]) -> set[int]:
     used: set[int] = set()
     if not edges:
         return used
-    todo: list[tuple[Any, Any]] = []
-    for number, root in nodes.items():
-        if root.node._sequence_nr() > since:
-            todo.append((number, root.node))
+    todo = [(number, root.node) for number, root in nodes.items() if root.node._sequence_nr() > since]
     visited = set(nodes)
     while todo:
         number, node = todo.pop()
@@ -146,10 +183,8 @@ class InputGradients:
 
         Raises LookupError when the inputs cannot be identified.
         """
-        node, self.node = (
-            self.node,
-            None,
-        )  # not held any longer: the graph owns the hook, and cycles there leak
+        # Not held any longer: the graph owns the hook, and cycles there leak.
+        node, self.node = self.node, None
         if gradients == self.number or not self.consumed:
             return self.consumed
         now = [] if node is None else node.next_functions

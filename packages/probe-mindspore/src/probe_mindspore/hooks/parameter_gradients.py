@@ -1,4 +1,4 @@
-"""Record parameters' gradients when they are computed."""
+"""Record parameters' gradients when they are computed, by hooks that are off while a graph is compiled."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,42 +1,30 @@
 """See the updates that a loss scaler may skip: its gradients have overflowed, and no weight changes."""
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from mindspore import amp
-from probe_runtime.patching import Function, place, replaced
+from probe_runtime.patching import Function, Held, listening, place
 
 Told = Callable[[Callable[[], bool]], None]
 _telling: list[Told] = []
 _scaling: list[Callable[[], None]] = []
 
 
-@contextmanager
-def watched_scalers(told: Told) -> Iterator[None]:
-    """Call ``told`` where a DynamicLossScaler is adjusted, with a function that returns whether it skips the update.
+def watched_scalers(told: Told) -> Held:
+    """Call ``told`` where a DynamicLossScaler is adjusted, until the result is undone.
 
-    Inside of what MindSpore compiles nothing is seen of it: there its compiler reads the original.
+    told: takes a function that returns whether the scaler skips the update. Inside of what MindSpore compiles nothing
+        is seen of it: there its compiler reads the original.
     """
-    _telling.append(told)
-    try:
-        with replaced([place(amp.DynamicLossScaler, "adjust", _adjusting)]):
-            yield
-    finally:
-        _telling.remove(told)
+    return listening(_telling, told, [place(amp.DynamicLossScaler, "adjust", _adjusting)])
 
 
-@contextmanager
-def watched_scaling(told: Callable[[], None]) -> Iterator[None]:
-    """Call ``told`` where a loss is scaled, outside of what MindSpore compiles."""
-    _scaling.append(told)
-    try:
-        scalers = (amp.DynamicLossScaler, amp.StaticLossScaler)
-        with replaced([place(scaler, "scale", _scaled) for scaler in scalers]):
-            yield
-    finally:
-        _scaling.remove(told)
+def watched_scaling(told: Callable[[], None]) -> Held:
+    """Call ``told`` where a loss is scaled, outside of what MindSpore compiles, until the result is undone."""
+    scalers = (amp.DynamicLossScaler, amp.StaticLossScaler)
+    return listening(_scaling, told, [place(scaler, "scale", _scaled) for scaler in scalers])
 
 
 def _scaled(original: Function) -> Function:

@@ -17,7 +17,7 @@ from . import autograd
 from .autograd import Handle
 
 Tensor = Any
-#: As `probe_runtime.collect.Emit`, without what waits.
+#: As `probe_runtime.collect.Emit`, without the last two: slots that wait, and texts.
 Emit = Callable[[int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath], Any]], bool], None]
 
 
@@ -73,7 +73,7 @@ def enter(tensors: Sequence[tuple[ValuePath, Tensor]]) -> InputHooks:
     for path, t in tensors:
         if autograd.takes_gradient(t):
             found.setdefault(id(t), (t, _TensorHook(_leaf(t))))[1].given.append(path)
-    return InputHooks([places for _, places in found.values()], found.keys(), _hooked(found))
+    return InputHooks([hook for _, hook in found.values()], found.keys(), _hooked(found))
 
 
 def attach(
@@ -81,7 +81,7 @@ def attach(
 ) -> list[Handle]:
     """Hook the outputs, and let the hooks of the inputs emit too. Return the handles of all.
 
-    unknown: filled with the paths of outputs whose share nothing tells.
+    unknown: filled with the paths of outputs whose share of a gradient nothing tells.
     """
     found: dict[int, tuple[Tensor, _TensorHook]] = {}
     for path, t in outputs:
@@ -94,8 +94,8 @@ def attach(
     handles = _hooked(found)
     if not handles:
         return []
-    for places in inputs.inputs:
-        places.emit = emit
+    for hook in inputs.inputs:
+        hook.emit = emit
     handles += inputs.handles
     inputs.handles = []
     return handles
@@ -106,5 +106,5 @@ def _leaf(t: Tensor) -> bool:
 
 
 def _hooked(found: dict[int, tuple[Tensor, _TensorHook]]) -> list[Handle]:
-    handles = (autograd.hook_tensor(t, places.fire) for t, places in found.values())
+    handles = (autograd.hook_tensor(t, hook.fire) for t, hook in found.values())
     return [handle for handle in handles if handle is not None]

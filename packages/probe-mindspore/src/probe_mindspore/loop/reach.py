@@ -68,10 +68,8 @@ class Reach:
                 yield from self._named_in(function, [one.__self__])
         elif isinstance(one, functools.partial):
             yield from (one.func, *one.args, *one.keywords.values())
-        elif type(one) in (list, tuple) and len(one) < _MOST:
-            yield from one
-        elif type(one) is dict and len(one) < _MOST:
-            yield from one.values()
+        elif type(one) in (list, tuple, dict) and len(one) < _MOST:
+            yield from one.values() if type(one) is dict else one
 
     def _named_in(self, function: FunctionType, owners: list[Any]) -> Iterator[Any]:
         """Yield what the source of a function names. owners: objects of which it may name attributes."""

@@ -26,7 +26,7 @@ Over = Callable[[], None]
 def watched(steps: AutoSteps, scene: MindSporeScene) -> Iterator[None]:
     """Tell ``steps`` of every forward that trains and every update, and ``scene`` of new optimizers, while open."""
     places = [place(kind, "__init__", _making) for kind in OPTIMIZERS]
-    calls = _Calls(steps, scene)
+    calls = _TrainingCalls(steps, scene)
     _watching.append(calls)
     with ExitStack() as stack:
         stack.callback(_watching.remove, calls)
@@ -35,7 +35,7 @@ def watched(steps: AutoSteps, scene: MindSporeScene) -> Iterator[None]:
         yield
 
 
-class _Inside(threading.local):
+class _Innermost(threading.local):
     """What the innermost call is that was told of: with nothing more to tell inside, without gradients, or none."""
 
     all_told = False
@@ -44,7 +44,7 @@ class _Inside(threading.local):
 
 def _sheltered(event: Function) -> Function:
     @functools.wraps(event)
-    def method(calls: _Calls, *about: Any) -> Over | None:
+    def method(calls: _TrainingCalls, *about: Any) -> Over | None:
         if calls.steps.over:
             return None
         try:
@@ -57,13 +57,13 @@ def _sheltered(event: Function) -> Function:
     return method
 
 
-class _Calls:
+class _TrainingCalls:
     """Tell which calls are forwards, updates, or both at once."""
 
     def __init__(self, steps: AutoSteps, scene: MindSporeScene) -> None:
         self.steps = steps
         self.scene = scene
-        self._inside = _Inside()
+        self._inside = _Innermost()
 
     @_sheltered
     def cell(self, cell: Any, args: tuple[Any, ...]) -> Over | None:
@@ -115,7 +115,7 @@ class _Calls:
         return over
 
 
-_watching: list[_Calls] = []
+_watching: list[_TrainingCalls] = []
 
 
 def _making(original: Function) -> Function:

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-import attrs
 from probe_runtime.patching import Apis, api_list
 
 # section of apis.yaml -> (prefix of the labels, dotted paths of the objects that carry the names).
@@ -30,46 +29,24 @@ MINDTORCH: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-@attrs.frozen
-class Api:
-    """Describe a listed name.
-
-    section: a key of ``table``, e.g. "mint".
-    name: dotted name below the section's objects, e.g. "linalg.qr".
-    table: `SECTIONS` or `MINDTORCH`.
-    """
-
-    section: str
-    name: str
-    table: Mapping[str, tuple[str, tuple[str, ...]]] = attrs.field(default=SECTIONS, eq=False, repr=False)
-
-    @property
-    def prefix(self) -> str:
-        """Return the first part of the record's name: "Mint"."""
-        return self.table[self.section][0]
-
-    @property
-    def api(self) -> str:
-        """Return the second part of the record's name, which is the last part of a dotted name: "qr".
-
-        Names of mint.special, which msprobe does not record, are kept as they are: Mint.exp2.0 must stay the first
-        mint.exp2.
-        """
-        return self.name if self.name.startswith("special.") else self.name.rpartition(".")[2]
-
-    @property
-    def composite(self) -> bool:
-        """Return whether the calls inside it are recorded too, so that calls are numbered as msprobe numbers them."""
-        return self.table is SECTIONS and (self.section, self.name) in _composites()
-
-    @property
-    def owners(self) -> tuple[str, ...]:
-        """Return the dotted paths of the objects in which `name` is looked up."""
-        return self.table[self.section][1]
+@functools.cache
+def _composites() -> frozenset[tuple[str, str]]:
+    text = api_list.read(_BUILT_IN)
+    return frozenset(
+        (section, name)
+        for block in ("more", "views")
+        for section, names in text[block].items()
+        for name in names
+    )
 
 
-_SOURCE = api_list.Source(
-    _BUILT_IN, tuple(SECTIONS), Api, "functional: [relu, -cat]", "probe_mindspore/patching/apis.yaml"
+LIST = api_list.ApiFile(
+    _BUILT_IN,
+    SECTIONS,
+    ("special.",),
+    lambda api: (api.section, api.name) in _composites(),
+    "functional: [relu, -cat]",
+    "probe_mindspore/patching/apis.yaml",
 )
 
 
@@ -85,19 +62,8 @@ def load_apis(
     mindtorch: a list like probe_torch/patching/apis.yaml, for a `torch` built on MindSpore. Its names are then
         recorded instead of MindSpore's.
     """
-    source = _SOURCE
+    source = LIST
     if mindtorch is not None:
-        make = functools.partial(Api, table=MINDTORCH)
-        source = api_list.Source(mindtorch, tuple(MINDTORCH), make, "torch: [relu, -cat]", str(mindtorch))
+        about = "torch: [relu, -cat]", str(mindtorch)
+        source = api_list.ApiFile(mindtorch, MINDTORCH, LIST.whole, lambda api: False, *about)
     return api_list.load(source, path, views=views, risk_level=risk_level)
-
-
-@functools.cache
-def _composites() -> frozenset[tuple[str, str]]:
-    text = api_list.read(_BUILT_IN)
-    return frozenset(
-        (section, name)
-        for block in ("more", "views")
-        for section, names in text[block].items()
-        for name in names
-    )

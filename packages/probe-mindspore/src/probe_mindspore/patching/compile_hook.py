@@ -11,7 +11,7 @@ from typing import Any
 
 import mindspore
 from probe_runtime.collect import sheltered
-from probe_runtime.patching import Function, Held, Nested, place, replaced
+from probe_runtime.patching import Function, Held, Nested, listening, place
 
 
 def first_of(*paths: str) -> Any:
@@ -36,8 +36,7 @@ def compilation_replaced(make: Make) -> Held:
     make = sheltered("a compilation", make)
     kinds = (getattr(mindspore._c_expression, name, object) for name in ("GraphExecutor_", "JitExecutor_"))
     places = [place(kind, "compile", _COMPILING) for kind in kinds if "compile" in vars(kind)]
-    _active.append(make)
-    return replaced(places, lambda: _active.remove(make))
+    return listening(_active, make, places)
 
 
 def around_compilation(region: Callable[[], contextlib.AbstractContextManager[Any]]) -> Held:
@@ -81,8 +80,7 @@ _changes: list[Change] = []
 def resolved_names(change: Change) -> Held:
     """Let the compiler find change(namespace, symbol, value) for the names of a source, until the result is undone."""
     places = [place(_PARSER, "resolve_symbol", _RESOLVING)] if hasattr(_PARSER, "resolve_symbol") else []
-    _changes.append(change)
-    return replaced(places, lambda: _changes.remove(change))
+    return listening(_changes, change, places)
 
 
 def _resolving(original: Function) -> Function:

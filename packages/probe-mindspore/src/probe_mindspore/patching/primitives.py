@@ -6,14 +6,13 @@ from the user's files are caught in the same way; they have the names of functio
 
 import functools
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mindspore import nn, ops
-from probe_runtime.patching import Function, Label, Place
+from probe_runtime.patching import Apis, Function, Label, Place
 from probe_runtime.patching import thread as _thread
 
-from .apis import Api
 from .callers import belongs_to_model, dataset_thread
 from .wrappers import switch
 
@@ -27,7 +26,7 @@ def modules_of(model: Any) -> Iterator[Any]:
     return iter(model.modules())
 
 
-def public_primitives(apis: Iterable[Api]) -> Labels:
+def public_primitives(apis: Apis) -> Labels:
     """Return id(primitive) -> (the primitive, the label of its calls) for the listed names that are one."""
     found = ((getattr(ops, api.name, None), api) for api in apis if api.owners == ("mindspore.ops",))
     return {id(p): (p, Label(a.prefix, a.api, a.composite)) for p, a in found if isinstance(p, ops.Primitive)}

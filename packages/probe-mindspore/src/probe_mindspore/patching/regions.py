@@ -59,20 +59,22 @@ _TORCH_QUIET = (
 Rows = list[tuple[str, str, str]]
 
 
-class _Regions(Regions):
+class _ShelteredRegions(Regions):
     """Shelter the replacements from errors of Probe's, as is done with every one on MindSpore.
 
     The compiler gets the originals (jit_guard.py), so they are not called while it compiles.
     """
 
     def in_node(self, original: Function, node: str) -> Function:
-        return sheltered("a region", lambda f: super(_Regions, self).in_node(f, node))(original)
+        return sheltered("a region", lambda f: super(_ShelteredRegions, self).in_node(f, node))(original)
 
     def in_quiet(self, original: Function, reason: str, name: str) -> Function:
-        return sheltered("a region", lambda f: super(_Regions, self).in_quiet(f, reason, name))(original)
+        return sheltered("a region", lambda f: super(_ShelteredRegions, self).in_quiet(f, reason, name))(
+            original
+        )
 
 
-_REGIONS = _Regions()
+_REGIONS = _ShelteredRegions()
 
 
 def regions() -> list[Place]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mindspore import nn
 from probe_runtime.collect import sheltered
-from probe_runtime.patching import Function, Held, Place, place, replaced
+from probe_runtime.patching import Function, Held, Place, listening, place
 from probe_runtime.patching import thread as _thread
 
 from .compile_hook import first_of
@@ -38,9 +38,7 @@ _noting: list[Note] = []
 
 def watched_traces(note: Note) -> Held:
     """Call ``note(cell)`` for every Cell that a traced function refers to, each time it is called, until undone."""
-    places = trace_places()
-    _noting.append(note)
-    return replaced(places, lambda: _noting.remove(note))
+    return listening(_noting, note, trace_places())
 
 
 def trace_places() -> list[Place]:

@@ -65,9 +65,8 @@ def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrap
                 _nested.what, _nested.by = before
         if seen:
             return tap(label, original, args, kwargs)
-        if (
-            users_only
-        ):  # an alias that MindSpore's own layers use: what they call by its public name is recorded
+        # An alias that MindSpore's own layers use: what they call by its public name is recorded.
+        if users_only:
             return original(*args, **kwargs)
         with muted():
             return original(*args, **kwargs)

@@ -1,11 +1,10 @@
 """Describe the tensors of a step as a dump would, and count their files instead of writing them."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from probe_format.write import Coverage
 from probe_runtime.describe import StepFiles, TensorOptions
 from probe_runtime.planning import CountedFiles
 
@@ -15,19 +14,11 @@ from probe_mindspore.tensors.leaf import TensorLeaf
 class PlannedLeaf(TensorLeaf):
     """Describe tensors with their own numbers, so that what is equal is known as in a dump."""
 
-    def __init__(
-        self,
-        options: TensorOptions,
-        coverage: Coverage,
-        append: Callable[[Any], None],
-        *,
-        files: CountedFiles,
-        **more: Any,
-    ) -> None:
-        """Describe with these options. files: gets the tensor files; the others as for `TensorLeaf`."""
-        super().__init__(options, coverage, append, **more)
+    def __init__(self, options: TensorOptions, *given: Any, files: CountedFiles, **more: Any) -> None:
+        """Begin a step, as `TensorLeaf` does. files: gets the tensor files."""
+        super().__init__(options, *given, **more)
         write = partial(_once, files) if options.share else files.write
-        self._files = StepFiles(options.directory, coverage, append, write=write)
+        self._files = StepFiles(options.directory, *given, write=write)
 
 
 def _once(files: CountedFiles, name: str, parts: Sequence[bytes | memoryview], folder: object) -> int:

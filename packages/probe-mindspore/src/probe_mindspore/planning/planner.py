@@ -13,7 +13,7 @@ from probe_format.errors import UsageError
 from probe_runtime.collect import Target, kind_of
 from probe_runtime.config import Config
 from probe_runtime.planning import CountedFiles, DumpPlan, outcome, wanted
-from probe_runtime.session import RunningStep
+from probe_runtime.session import JointStep, RunningStep
 
 from probe_mindspore import __version__
 from probe_mindspore.debugger import PrecisionDebugger
@@ -22,7 +22,6 @@ from probe_mindspore.module_kind import CELLS, detect
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.session.session import listed
 from probe_mindspore.session.step import StepOpener
-from probe_mindspore.session.two_modes import TwoModes
 
 from .kept_state import unchanged
 from .planned_leaf import PlannedLeaf
@@ -95,7 +94,7 @@ def _opened(config: Config, net: nn.Cell, folder: Path, files: CountedFiles) -> 
     opener = StepOpener(here, f"probe-mindspore {__version__}", CELLS, patches, target, leaf)
     base, opened = opener.target_for(folder, net)
     step: Any = opened(base / "step0" / "rank", {"rank": None, "step": 0})
-    parts: list[Any] = [step.graph, step.pynative] if isinstance(step, TwoModes) else [step]
+    parts: list[Any] = [*step.parts[::-1]] if isinstance(step, JointStep) else [step]
     for part in parts:
         part.matched_elsewhere = lambda _filter, _value: True  # the plan says it
     try:

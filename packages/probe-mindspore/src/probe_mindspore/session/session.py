@@ -19,7 +19,6 @@ from probe_runtime.session import (
     SavingSession,
     Session,
     WatchSession,
-    keep_to,
     kernel_package,
     preflight,
 )
@@ -36,11 +35,6 @@ from probe_mindspore.watch.watcher import MindSporeWatcher
 
 from .step import StepOpener
 
-_WANTS_MODEL = (
-    "level {level} records Cells, so it needs the model: start(model=...) "
-    "or PrecisionDebugger(model=...). Level L1 works without."
-)
-
 _NO_COMPILED = Problem(
     "compiled",
     "'eager' is for torch.compile. What MindSpore compiles is recorded as a graph, at level L0.",
@@ -50,10 +44,6 @@ _NO_OPTIMIZER_GRAD = Problem(
     "optimizer_grad",
     "is for optimizers that read .grad. In MindSpore the step is called with the gradients.",
     "Leave it out, and save() what you call the optimizer with.",
-)
-_WANTS_MODEL_TO_WATCH = (
-    "task watch names parameters as the model does, so it needs one: start(model=...) or "
-    "PrecisionDebugger(model=...)."
 )
 
 
@@ -71,13 +61,11 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
     if config.level == "L2":
         return _kernels(config, model)
     _preflight(config, _refused(config))
-    watches = config.task == "watch"
-    opened = partial(_watching, module_kind) if watches else partial(_opened, tool, module_kind)
-    wants_model = _WANTS_MODEL_TO_WATCH if watches else _WANTS_MODEL
+    opened = partial(_opened, tool, module_kind)
     framework = Framework(
-        "probe_mindspore", current_rank, world_size, opened, wants_model, models, watched_scalers, graph_mode
+        "probe_mindspore", current_rank, world_size, opened, "Cells", models, watched_scalers, graph_mode
     )
-    if watches:
+    if not config.kind.calls:
         about = {"tool": tool, "framework": module_kind.framework}
         make = partial(MindSporeWatcher, module_kind=module_kind)
         return WatchSession(config, model, framework, make=make, about_file=about)
@@ -86,19 +74,11 @@ def open_session(config: Config, tool: str, model: Any = None) -> AnySession:
 
 def _opened(tool: str, module_kind: ModuleKind, config: Config) -> Opened:
     """Get ready for the steps of a configuration. Raises ConfigError when it cannot be done."""
-    keep_to(config, watch=False)
     if problems := _refused(config):
         raise ConfigError(problems)
     target = Target()
     patches = Patches(listed(config, module_kind), target)
     return Opened(patches, StepOpener(config, tool, module_kind, patches, target).target_for)
-
-
-def _watching(module_kind: ModuleKind, config: Config) -> Opened:
-    keep_to(config, watch=True)
-    patches = Patches(Apis(()), Target())
-    steps = StepOpener(config, "", module_kind, patches, Target())  # of which none is opened
-    return Opened(patches, steps.target_for)
 
 
 def _refused(config: Config) -> list[Problem]:
@@ -108,8 +88,7 @@ def _refused(config: Config) -> list[Problem]:
 
 
 def _preflight(config: Config, found: Sequence[Problem]) -> None:
-    for text in preflight(config, current_rank(), world_size(), found, LAUNCHER):
-        notice(f"Probe: {text}")
+    preflight(config, current_rank(), world_size(), found, LAUNCHER)
 
 
 def _kernels(config: Config, model: Any) -> KernelSession:
@@ -122,8 +101,8 @@ def _kernels(config: Config, model: Any) -> KernelSession:
 
 
 def listed(config: Config, module_kind: ModuleKind) -> Apis:
-    """Return the functions to patch; an empty list at L0, where only Cells are recorded."""
-    if config.level == "L0":
+    """Return the functions to patch; an empty list at L0, where only Cells are recorded, and where none are."""
+    if config.level == "L0" or not config.kind.calls:
         return Apis(())
     names = None if module_kind is CELLS else _names_of_torch()
     return load_apis(config.apis, views=config.views, risk_level=config.risk_level, mindtorch=names)

@@ -13,12 +13,11 @@ from probe_runtime.config import Config
 from probe_runtime.describe import options_of
 from probe_runtime.patching import is_muted
 from probe_runtime.select import NameFilter
-from probe_runtime.session import DumpingStep, Install, RunningStep
+from probe_runtime.session import DumpingStep, Install, JointStep, RunningStep
 
 from probe_mindspore.graph.taps import GraphTaps, graph_mode
 from probe_mindspore.hooks import gradients
-from probe_mindspore.hooks.collectives import watched_waits
-from probe_mindspore.hooks.collector import collector_for
+from probe_mindspore.hooks.collector import collector_for, watched_waits
 from probe_mindspore.hooks.modules import CellTable, has_read_graphs, patched_call
 from probe_mindspore.hooks.parameter_gradients import ParameterGradients
 from probe_mindspore.hooks.scalers import watched_scaling
@@ -28,14 +27,14 @@ from probe_mindspore.patching.regions import step_regions
 from probe_mindspore.patching.traced_jit import is_tracing, watched_traces
 from probe_mindspore.tensors.leaf import TensorLeaf
 
-from .two_modes import TwoModes
-
 About = Mapping[str, Any]
+#: What the header of a PyNative step says of gradients where they are no shares (spec/dump.md).
+_OWN: Mapping[str, Any] = {} if gradients.OWN else {"input_gradients": "whole"}
 _NO_MODEL = "start() was given no model, by which they are found"
 
 
 @frozen
-class _Parts:
+class _ModeParts:
     writer: RankWriter
     leaf: TensorLeaf
     names: NameFilter
@@ -77,9 +76,9 @@ class StepOpener:
 
     def open(self, directory: Path, about: About) -> DumpingStep:
         """Open a step of PyNative calls. Raises OSError when the directory cannot be written."""
-        return self._pynative(self._parts(directory, about), CellTable(self.module_kind))
+        return self._pynative(self._parts(directory, {**_OWN, **about}), CellTable(self.module_kind))
 
-    def _pynative(self, made: _Parts, table: CellTable, graphs: Collector | None = None) -> DumpingStep:
+    def _pynative(self, made: _ModeParts, table: CellTable, graphs: Collector | None = None) -> DumpingStep:
         """Open the PyNative part.
 
         graphs: the collector of the part for compiled graphs, if there is one.
@@ -119,7 +118,7 @@ class StepOpener:
         """Open a step of compiled graphs alone. Raises OSError when the directory cannot be written."""
         return self._graph(self._parts(directory, about), CellTable(self.module_kind))
 
-    def _graph(self, made: _Parts, table: CellTable, beside: Coverage | None = None) -> DumpingStep:
+    def _graph(self, made: _ModeParts, table: CellTable, beside: Coverage | None = None) -> DumpingStep:
         """Open the part for compiled graphs.
 
         beside: the coverage of the PyNative part, if there is one.
@@ -142,24 +141,25 @@ class StepOpener:
 
         return self._dumped(made, install, table, wait=taps.wait, remove_hooks=taps.close)
 
-    def open_both(self, directory: Path, about: About) -> TwoModes:
+    def open_both(self, directory: Path, about: About) -> JointStep:
         """Open a step of PyNative calls and of the graphs that are known to run in it."""
         modes = ((), ()) if graph_mode() else (("pynative",), ("graph",))
         return self._both(directory, about, *(CellTable(self.module_kind, *mode) for mode in modes))
 
-    def open_with_graphs(self, directory: Path, about: About) -> TwoModes:
+    def open_with_graphs(self, directory: Path, about: About) -> JointStep:
         """Open a step of PyNative calls, and of graphs of jitted functions that may call the model's Cells."""
         graph = CellTable(self.module_kind, uncalled="not called in a graph in this step")
         return self._both(directory, about, CellTable(self.module_kind), graph, perhaps=True)
 
     def _both(
         self, directory: Path, about: About, pynative: CellTable, graph: CellTable, *, perhaps: bool = False
-    ) -> TwoModes:
+    ) -> JointStep:
         graph.in_graphs, graph.traced = pynative.in_graphs, pynative.traced
         below = self.config.dump_path / "graph" / directory.parent.name / directory.name
         if self.config.overwrite:
             clear(below)
-        outside, inside = self._parts(directory, about), self._parts(below, about, late=perhaps)
+        outside = self._parts(directory, {**_OWN, **about})
+        inside = self._parts(below, about, late=perhaps)
 
         def matched_inside(*entry: str) -> bool:
             return entry not in [found[:2] for found in inside.names.unmatched(inside.collector.seen_names())]
@@ -168,15 +168,15 @@ class StepOpener:
         second = self._graph(inside, graph, outside.collector.coverage)
         first.matched_elsewhere = matched_inside
         second.matched_elsewhere = lambda kind, value: True  # the other part reports it, for both
-        return TwoModes(first, second)
+        return JointStep((first, second))
 
-    def _dumped(self, made: _Parts, install: Install, table: CellTable, **hooks: Any) -> DumpingStep:
+    def _dumped(self, made: _ModeParts, install: Install, table: CellTable, **hooks: Any) -> DumpingStep:
         writer, collector = made.writer, made.collector
         return DumpingStep(
             self.config, writer.directory, install, writer, collector, made.leaf, table, **hooks
         )
 
-    def _parts(self, directory: Path, about: About, *, late: bool = False) -> _Parts:
+    def _parts(self, directory: Path, about: About, *, late: bool = False) -> _ModeParts:
         """Open what every step has.
 
         late: whether to write nothing to disk before the first record.
@@ -197,4 +197,4 @@ class StepOpener:
         leaf = self.leaf(options, coverage, stream.append, **own)
         names = NameFilter(config)
         collector = collector_for(plan_of(config), stream, leaf, coverage, names, module_kind)
-        return _Parts(writer, leaf, names, collector)
+        return _ModeParts(writer, leaf, names, collector)

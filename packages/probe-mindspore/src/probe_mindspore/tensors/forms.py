@@ -28,8 +28,8 @@ class Form:
     kind: the numpy dtype of the elements, or of their bits for a narrow one; None where MindSpore decides.
     size: the number of elements.
     copied: whether the elements are read as a copy of their bytes, where they are contiguous.
-    brief: whether the statistics of such a tensor are four floats, as a rule.
-    flat: whether that copy is an array of float32 or float64, which `numbers_in` takes.
+    brief: the dtype as `numbers_at` knows it, where the statistics of such a tensor are four floats, as a rule; else
+        empty.
     head: the beginning of the tensor object, up to its statistics.
     """
 
@@ -39,8 +39,7 @@ class Form:
     kind: np.dtype[Any] | None
     size: int
     copied: bool
-    brief: bool
-    flat: bool
+    brief: str
     head: bytes
 
 
@@ -96,11 +95,11 @@ def _form(dtype: Any, shape: tuple[int, ...]) -> Form:
     lengths = [int(length) for length in shape]
     size = math.prod(lengths)
     copied = kind is not None and 0 < size * kind.itemsize <= _SMALL
-    brief = copied and (narrow is not None or kind == np.float16)
-    brief = brief or (size > 0 and name in ("Float32", "Float64"))
-    flat = copied and name in ("Float32", "Float64")
+    is_brief = copied and (narrow == "bfloat16" or kind == np.float16)
+    is_brief = is_brief or (size > 0 and name in ("Float32", "Float64"))
+    brief = narrow or str(kind) if is_brief else ""
     head = jsonio.dumps({"type": _TENSOR, "dtype": name, "shape": lengths})[:-1] + b","
-    return Form(name, lengths, narrow, kind, size, copied, brief, flat, head)
+    return Form(name, lengths, narrow, kind, size, copied, brief, head)
 
 
 #: Narrow dtype -> that of numpy for its bits.

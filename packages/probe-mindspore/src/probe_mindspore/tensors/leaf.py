@@ -1,24 +1,25 @@
 """Describe a tensor of MindSpore as JSON with statistics and file, as a leaf of `probe_format.values`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import mindspore
 import numpy as np
 import numpy.typing as npt
 from probe_format.jsonio import dumps, encode, members
-from probe_format.tensors import Stats, checksum_of, npy_bytes, numbers_in, stats_json, widen
+from probe_format.tensors import Stats, checksum_of, npy_bytes, numbers_at, stats_in, stats_json, widen
 from probe_format.values import UNKNOWN, ValuePath
-from probe_format.write import Coverage, Summary
 from probe_runtime.describe import Leaf, Placement, TensorOptions
 
 from .forms import FORMS, form_of, is_usual, usual_types
 from .objects import object_json
-from .statistics import four_numbers, statistics_of
 from .tensor_view import DENSE, SPARSE, TensorView, layout_of, read, unreadable, view_of
 
 Array = npt.NDArray[Any]
 
 _NO_STATS = stats_json(Stats())
+_threads = partial(mindspore.get_context, "runtime_num_threads")
 
 
 class TensorLeaf(Leaf):
@@ -31,28 +32,23 @@ class TensorLeaf(Leaf):
     def __init__(
         self,
         options: TensorOptions,
-        coverage: Coverage,
-        append: Callable[[Any], None],
-        *,
+        *given: Any,
         requires_grad: bool = False,
         begin: Callable[[], None] | None = None,
-        numbers: Iterator[int] | None = None,
-        summary: Summary | None = None,
+        **more: Any,
     ) -> None:
-        """Prepare to describe values.
+        """Begin a step, as `Leaf` does.
 
-        append: adds an event to the journal.
         requires_grad: whether to record it for each tensor (mindtorch).
         begin: called before the first file is written.
-        numbers, summary: of a step that has another leaf.
         """
-        super().__init__(options, coverage, append, numbers, summary)
+        super().__init__(options, *given, **more)
         self.tensor_types = usual_types()
         self._counter = self._tensors.counter
         self._begin = begin
         self._requires_grad = requires_grad
         # What may be told of a tensor besides comes after its statistics.
-        self._brief = options.statistics and not (options.zero_count or requires_grad)
+        self._brief = options.statistics and not (options.zero_count or options.sketch or requires_grad)
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of ``value`` if it is a value of MindSpore or a numpy array, else UNKNOWN."""
@@ -84,8 +80,8 @@ class TensorLeaf(Leaf):
             own = t.__dict__  # where a tensor of a usual class may have more to tell
             if form.brief and t.init is None and not (("layout" in own or _SHARDS in own) and layout_of(t)):
                 elements = read(t, form)
-                quick = form.flat and elements.ndim == 1
-                found = numbers_in(elements) if quick else four_numbers(elements, form.narrow)
+                address = elements.__array_interface__["data"][0]  # `ctypes` makes objects for it
+                found = numbers_at(address, form.size, form.brief, _threads)
         except Exception as e:
             return self._described(placement, unreadable(t, form, e), path, t)
         if form is None or found is None:
@@ -120,11 +116,12 @@ class TensorLeaf(Leaf):
 
     def _numbers(self, p: TensorView, body: dict[str, Any]) -> dict[str, Any]:
         """Add the four statistics to ``body``. Return the other numbers, which come last in the object."""
-        if not self._o.statistics or p.data is None:
+        o = self._o
+        if not (o.statistics or o.sketch) or p.data is None:
             return {}
-        numbers = stats_json(statistics_of(p.data, p.narrow, zero_count=self._o.zero_count))
-        for key in _FOUR:
-            body[key] = numbers.pop(key)
+        stats = stats_in(p.data, narrow=p.narrow, zero_count=o.zero_count, sketch=o.sketch, threads=_threads)
+        numbers = stats_json(stats, statistics=o.statistics)
+        body |= {key: numbers.pop(key) for key in _FOUR if o.statistics}
         return numbers
 
     def _bytes(self, placement: Placement, path: ValuePath, narrow: str | None, elements: Array) -> bytes:

@@ -1,4 +1,4 @@
-"""Describe values of MindSpore other than tensors as JSON (spec/values.md): dtypes, groups, P2POp, Cells, ..."""
+"""Describe objects of MindSpore other than tensors as JSON (spec/values.md): dtypes, Cells, P2POps and Generators."""
 
 import contextlib
 import zlib

@@ -101,8 +101,8 @@ def unreadable(t: Any, form: Form | None, error: Exception) -> TensorView:
     of_run = _NATIVE in str(error) and not (_ON_HOOKED and first.startswith(_ON_HOOKED))
     if of_run and form is not None:
         of_run = _is_readable(t, form)
-    told = error if of_run else None
-    return TensorView(_TENSOR, dtype, _shape(t), None, None, layout_of(t), reason, error=told)
+    run_error = error if of_run else None
+    return TensorView(_TENSOR, dtype, _shape(t), None, None, layout_of(t), reason, error=run_error)
 
 
 #: What each error of MindSpore's kernels says, and no error of Python's or numpy's: those are Probe's own.

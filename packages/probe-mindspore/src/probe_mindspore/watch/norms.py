@@ -1,22 +1,24 @@
 """Compute the norms of tensors by numpy: the CPU build of MindSpore has no kernel for one."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from probe_format.tensors import widen
+from probe_format.tensors import stats_in, widen
 from probe_runtime.watch import Norms
 
 from probe_mindspore.tensors.tensor_view import view_of
 
-#: How many elements are added up in float32.
+#: Elements of which what they have changed by stays in the cache.
 _PIECE = 1 << 17
-_SMALL, _LARGE = 1e-30, 1e30  # squares that float32 holds with all of their digits
 _WIDE = (np.float32, np.float64)
 
+Array = npt.NDArray[Any]
 
-def elements_of(t: Any) -> npt.NDArray[Any] | None:
+
+def elements_of(t: Any) -> Array | None:
     """Return the elements as float32 or float64 in one row; None where a tensor has none that can be read.
 
     They are valid only until the user's code runs again.
@@ -35,33 +37,40 @@ def elements_of(t: Any) -> npt.NDArray[Any] | None:
     return data.astype(np.float32 if data.dtype == np.float16 else np.float64)
 
 
-def norms_of(arrays: Iterable[npt.NDArray[Any]]) -> Norms:
+def norms_of(arrays: Iterable[Array]) -> Norms:
     """Return the Euclidean norms of what `elements_of` returns."""
-    values, bad = [], {}
-    for place, array in enumerate(arrays):
-        square = sum(_square(array[i : i + _PIECE]) for i in range(0, array.size, _PIECE))
-        if not _SMALL < square < _LARGE and array.size:
-            square, counts = _anew(array)
-            if counts is not None:
-                bad[place] = counts
-        values.append(square)
-    return Norms(np.sqrt(np.array(values, np.float64)), bad)
+    return _norms(iter([array]) for array in arrays)
 
 
-def _square(piece: npt.NDArray[Any]) -> float:
-    with np.errstate(all="ignore"):
-        return float(np.dot(piece, piece))
+def changes_of(pairs: Iterable[tuple[Array, Array]]) -> Norms:
+    """Return the norms of what arrays have changed by, and let their copies be as they are now.
+
+    pairs: (array, copy of what it was).
+    """
+    return _norms(_apart(now, before) for now, before in pairs)
 
 
-def _anew(array: npt.NDArray[Any]) -> tuple[float, tuple[int, int] | None]:
-    """Return the square of the norm in float64, and how many elements are NaN and infinite where some are."""
-    with np.errstate(all="ignore"):
-        nan, infinite = int(np.isnan(array).sum()), int(np.isinf(array).sum())
-        if nan or infinite:
-            return (np.nan if nan else np.inf), (nan, infinite)
-        top = float(np.abs(array).max())
-        if not top:
-            return 0.0, None
-        return sum(
-            _square(array[i : i + _PIECE].astype(np.float64)) for i in range(0, array.size, _PIECE)
-        ), None
+def _pieces(array: Array) -> Iterator[Array]:
+    return (array[i : i + _PIECE] for i in range(0, array.size, _PIECE))
+
+
+def _apart(now: Array, before: Array) -> Iterator[Array]:
+    """Yield what pieces have changed by, each while it is in the processor's cache: no copy of the whole is made."""
+    room = np.empty(min(now.size, _PIECE), now.dtype)
+    for new, old in zip(_pieces(now), _pieces(before), strict=True):
+        with np.errstate(all="ignore"):
+            change = np.subtract(new, old, out=room[: new.size])
+        yield change
+        np.copyto(old, new)
+
+
+def _norms(tensors: Iterable[Iterator[Array]]) -> Norms:
+    """Return the norms of tensors, each given in pieces."""
+    norms, bad = [], {}
+    for place, pieces in enumerate(tensors):
+        found = [stats_in(piece) for piece in pieces]
+        norms.append(float(np.linalg.norm([s.norm or 0.0 for s in found])))
+        if counts := [(s.nan, s.posinf + s.neginf) for s in found if not s.all_finite]:
+            nan, infinite = map(sum, zip(*counts, strict=True))
+            norms[-1], bad[place] = math.nan if nan else math.inf, (nan, infinite)
+    return Norms(np.array(norms), bad)

@@ -9,7 +9,7 @@ from mindspore import Parameter
 from probe_format.watch import Column, Kind
 from probe_runtime.watch import Columns, ParameterNames, WatchedRow
 
-from .norms import elements_of, norms_of
+from .norms import changes_of, elements_of, norms_of
 
 Name = tuple[str, str]
 
@@ -54,15 +54,15 @@ class Updates:
 
     def changed(self, names: Sequence[Name], parameters: Sequence[Any], row: WatchedRow) -> None:
         """Put what parameters have changed by since they were copied, and copy them."""
-        numbers, apart = [], []
+        numbers, pairs = [], []
         for name, p in zip(names, parameters, strict=True):
-            before, now = self._copies.get(name), _copied(p)
-            if before is not None and now is not None and before.shape == now.shape:
+            before, now = self._copies.get(name), elements_of(p)
+            if before is None or now is None or (before.shape, before.dtype) != (now.shape, now.dtype):
+                self._copies[name] = None if now is None else np.array(now)
+            else:
                 numbers.append(self.columns.number(Column("updates", *name, now.size)))
-                with np.errstate(all="ignore"):
-                    apart.append(np.subtract(now, before, out=before))
-            self._copies[name] = now
-        row.put(numbers, norms_of(apart))
+                pairs.append((now, before))
+        row.put(numbers, changes_of(pairs))
 
     def whole(self, row: WatchedRow) -> None:
         """Read the weights of the models, after a step in which Python called no optimizer."""

@@ -7,13 +7,13 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from probe_format.errors import ProbeError
 from probe_format.terminal import tell
 
+from probe_runtime.frameworks import packages
 from probe_runtime.patching.importer import Importer
 
 #: What ``probe run`` hands on to the processes that the script starts: {"config": ..., "settings": {...}} as JSON.
@@ -56,14 +56,11 @@ def begin_on_import(given: Given, *, is_child: bool) -> None:
 
     is_child: whether another process of the run started this one: it goes on where the configuration cannot be met.
     """
-    packages = {
-        entry.name: entry.module.partition(".")[0] for entry in entry_points(group="probe.frameworks")
-    }
+    known = packages()
 
     def none() -> None:
-        tell(
-            f"Probe: nothing is recorded: the script imported none of {', '.join(packages) or 'the frameworks'}."
-        )
+        names = ", ".join(known) or "the frameworks"
+        tell(f"Probe: nothing is recorded: the script imported none of {names}.")
 
     @contextlib.contextmanager
     def around(name: str) -> Iterator[None]:
@@ -71,7 +68,7 @@ def begin_on_import(given: Given, *, is_child: bool) -> None:
         importer.remove()
         atexit.unregister(none)
         try:
-            importlib.import_module(f"{packages[name]}.auto").begin(*given, is_child=is_child)
+            importlib.import_module(f"{known[name]}.auto").begin(*given, is_child=is_child)
         except ProbeError as e:
             tell(*f"probe run: {e}".split("\n"))
             if not is_child:
@@ -79,11 +76,11 @@ def begin_on_import(given: Given, *, is_child: bool) -> None:
         except ImportError as e:
             tell(f"probe run: nothing is recorded: {e}.")
 
-    importer = Importer(around, packages)
+    importer = Importer(around, known)
     importer.add()
     if not is_child:
         atexit.register(none)
-    for name in packages:
+    for name in known:
         if name in sys.modules:
             with around(name):
                 return

@@ -57,7 +57,7 @@ def _found(given: argparse.Namespace) -> Script:
     return what
 
 
-class _Key(argparse.Action):
+class _KeyOption(argparse.Action):
     """Keep a key of the configuration; its value is read as YAML."""
 
     def __call__(
@@ -84,7 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     keys = parser.add_argument_group("keys of the configuration, which win over the file; values as in YAML")
     for name, key in KEYS.items():
         flags = [f"--{name}"] + ([f"--{name.replace('_', '-')}"] if "_" in name else [])
-        keys.add_argument(*flags, dest=name, metavar="VALUE", action=_Key, help=key.says.replace("%", "%%"))
+        keys.add_argument(
+            *flags, dest=name, metavar="VALUE", action=_KeyOption, help=key.says.replace("%", "%%")
+        )
     parser.add_argument("target", metavar="SCRIPT", help="the script, or the module")
     parser.add_argument(
         "arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="what the script is given"

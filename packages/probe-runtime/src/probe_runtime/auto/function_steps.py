@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import define, field
 
-from probe_runtime.patching import Function, go_down, is_function, place, replaced, resolve_owner
+from probe_runtime.patching import Function, go_down, is_function, listening, place, resolve_owner
 
 from .steps import AutoSteps
 
@@ -33,9 +33,7 @@ class FunctionSteps:
         owner, last = go_down(base, name)
         if owner is not None and is_function(owner, last):
             self._is_found = True
-            _watching.append(self.steps)
-            self._undo.callback(_watching.remove, self.steps)
-            self._undo.enter_context(replaced([place(owner, last, _stepping)]))
+            self._undo.enter_context(listening(_watching, self.steps, [place(owner, last, _stepping)]))
 
     def close(self) -> None:
         """Put it back."""

@@ -1,4 +1,4 @@
-"""Look for the steps of a run from some moment on, until the process ends."""
+"""Put together what finds the steps of a run, and keep it going until the process ends."""
 
 import atexit
 from collections.abc import Callable, Mapping

@@ -52,7 +52,7 @@ class AutoSteps:
     in_any_mode: whether a forward in evaluation mode counts as training if it has gradients.
     is_child: whether another process of the run started this one, which may have nothing to train.
     say: takes a line for the user.
-    look: called at each event by which the function of the rule may be there.
+    look: looks for the function that the rule names; called at each event that may have brought it.
     over: whether nothing is looked at any more.
     found: {"models": ..., "optimizers": ..., "step_ends": ...} of the first step; None before it.
     """
@@ -227,9 +227,8 @@ class AutoSteps:
         self.session.start(models[0] if len(models) == 1 else models or None, None)
 
     def _forward(self) -> None:
-        if (
-            self._stepped and self.rule.is_lazy
-        ):  # not every optimizer has stepped, and the next forward begins
+        # Not every optimizer has stepped, and the next forward begins.
+        if self._stepped and self.rule.is_lazy:
             self._turn()
             self._end()
         if not self._collecting:

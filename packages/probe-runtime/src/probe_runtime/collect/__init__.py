@@ -6,42 +6,24 @@ from .calls import Call
 from .collectives import Collectives, PendingWork
 from .collector import Collector
 from .event_stream import EventStream
-from .gradients import UNTOLD, Autograd, Emit, Gradients, Moment, untold
+from .gradients import UNTOLD, Autograd, Emit, Gradients, GradientTexts, untold
 from .guard import faults_reported, guarded, sheltered
-from .module_table import TrackedModule, TrackedParameter, kind_of, tracked_parameters
+from .module_table import (
+    AnyModuleTable,
+    TrackedModule,
+    TrackedParameter,
+    kind_of,
+    models_of,
+    tracked_parameters,
+)
 from .plan import Plan, header_of, plan_of
 from .recompute import Segment, SegmentState
 from .recorder import Recorder, Target
 from .walk import Part, Walk
 
 __all__ = [
-    "UNTOLD",
-    "Autograd",
-    "Call",
-    "Collectives",
-    "Collector",
-    "Emit",
-    "EventStream",
-    "GradientTap",
-    "Gradients",
-    "Moment",
-    "Part",
-    "PendingWork",
-    "Plan",
-    "Recorder",
-    "Segment",
-    "SegmentState",
-    "Target",
-    "TrackedModule",
-    "TrackedParameter",
-    "Walk",
-    "faults_reported",
-    "guard",
-    "guarded",
-    "header_of",
-    "kind_of",
-    "plan_of",
-    "sheltered",
-    "tracked_parameters",
-    "untold",
-]
+    "UNTOLD", "AnyModuleTable", "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream",
+    "GradientTap", "GradientTexts", "Gradients", "Part", "PendingWork", "Plan", "Recorder", "Segment",
+    "SegmentState", "Target", "TrackedModule", "TrackedParameter", "Walk", "faults_reported", "guard",
+    "guarded", "header_of", "kind_of", "models_of", "plan_of", "sheltered", "tracked_parameters", "untold",
+]  # fmt: skip

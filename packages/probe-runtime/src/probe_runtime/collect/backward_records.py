@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,45 +21,50 @@ from probe_runtime.describe.placement import Placement
 from .alarm import Alarm
 from .calls import Call
 from .event_stream import EventStream
-from .gradients import Autograd, Emit, Gradients, Moment, View
+from .gradients import Autograd, Emit, Gradients, GradientTexts, OfInputs, OfOutputs
 from .plan import Plan
 from .thread_state import ThreadState
 
 Grads = Sequence[Any]
 Found = Sequence[tuple[ValuePath, Any]]
+#: A view that was written in place: its path among the outputs, its index among the inputs (None where it is none), and
+#: its parts of the whole tensor's gradient as an output and as an input.
+CutView = tuple[ValuePath, int | None, Any, Any]
+#: Held while the passes or the sums of a tap change.
+_lock = threading.Lock()
+os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 
 
+@define(eq=False)
 class BackwardRecords:
-    """Tap calls and write the gradients that arrive. Safe to use from the framework's threads."""
+    """Tap calls and write the gradients that arrive. Safe to use from the framework's threads.
 
-    def __init__(
-        self,
-        plan: Plan,
-        stream: EventStream,
-        leaf: Leaf,
-        thread: ThreadState,
-        gradients: Gradients,
-        files: Callable[[str], bool],
-        alarm: Alarm | None = None,
-    ) -> None:
-        """Begin with no taps.
+    files: takes a record's name and returns whether its tensors are written to files.
+    alarm: looks at the gradients, where somebody is to.
+    """
 
-        files: takes a record's name and returns whether its tensors are written to files.
-        alarm: looks at the gradients, where somebody is to.
-        """
-        self.alarm = alarm
-        self._plan = plan
-        self._stream = stream
-        self._leaf = leaf
-        self._thread = thread
-        self._gradients = gradients
-        self._files = files
-        self._handles: list[Any] = []
-        self._taps: list[GradientTap] = []
+    _plan: Plan
+    _stream: EventStream
+    _leaf: Leaf
+    _thread: ThreadState
+    _gradients: Gradients
+    _files: Callable[[str], bool]
+    alarm: Alarm | None = None
+    _wants: dict[str, bool] = field(init=False)
+    _kept: Any = field(init=False)
+    _handles: list[Any] = field(factory=list)
+    _taps: list[GradientTap] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        keep, shows = self._plan.keep, not self._plan.structure
+        self._wants = {"i": keep.backward_input and shows, "o": keep.backward_output and shows}
+        self._kept = None if shows else events.STRUCTURE
 
     def attach(self, call: Call, edges: Any, outputs: Found) -> None:
         """Tap the graph between the inputs of a call, as ``edges`` has them from its entry, and its outputs."""
-        self._handles += self._gradients.attach(edges, outputs, self._taps.append, partial(self._back, call))
+        self._handles += self._gradients.attach(
+            edges, outputs, self._taps.append, partial(BackwardRecords._back, self, call)
+        )
 
     def leftovers(self) -> None:
         """Write the sums of gradients that lack a share when the step ends."""
@@ -77,11 +83,11 @@ class BackwardRecords:
         self,
         call: Call,
         number: int,
-        of_outputs: list[tuple[ValuePath, Any]],
-        of_inputs: list[tuple[Sequence[ValuePath], Any]],
+        of_outputs: OfOutputs,
+        of_inputs: OfInputs,
         partial_sum: bool,
         waiting: Sequence[events.Slot],
-        moment: Moment,
+        texts: GradientTexts,
     ) -> None:
         """Record gradients of one call.
 
@@ -89,7 +95,7 @@ class BackwardRecords:
         of_outputs, of_inputs: the gradients with their paths, of inputs with every path.
         partial_sum: whether the gradients of inputs lack a share.
         waiting: the slots that this pass has yet to fill, with its first gradients.
-        moment: the gradients of this call of a hook that were described before.
+        texts: the gradients that this call of a hook has described before.
         """
         stream = self._stream
         if not stream.alive or call.key in stream.off:
@@ -99,29 +105,22 @@ class BackwardRecords:
         try:
             plan = self._plan
             parent = call.parent and call.parent[1]
-            if plan.structure:
-                stream.append(events.back(call.backward, number, parent, kept=events.STRUCTURE))
-                return
-            record = call.backward if number == 0 else f"{call.backward}.pass{number}"
-            files = plan.files or (plan.tensor_list and self._files(call.backward))
+            record = "" if plan.structure else call.backward + (f".pass{number}" if number else "")
+            files = not plan.structure and (plan.files or (plan.tensor_list and self._files(call.backward)))
             slots: list[events.Slot] = []
             values: list[bytes] = []
-            keep = plan.keep
-            if keep.backward_input and of_outputs:
+            wants = self._wants
+            if of_outputs and wants["i"]:
                 placement = Placement(record, "input", files, label="input")
                 for path, g in of_outputs:
                     slots += (("i", *path),)
-                    values += (self._described(call, placement, g, path, moment),)
-            if keep.backward_output and of_inputs:
+                    values += (self._described(call, placement, g, path, texts),)
+            if of_inputs and wants["o"]:
                 placement = Placement(record, "output", files, label="output")
                 for paths, g in of_inputs:
                     for path in paths:
                         slots += (("o", *path),)
-                        values += (self._described(call, placement, g, path, moment, paths),)
-            if waiting:
-                stream.waiting = True
-                kept = {"i": keep.backward_input, "o": keep.backward_output}
-                waiting = [slot for slot in waiting if kept[str(slot[0])]]
+                        values += (self._described(call, placement, g, path, texts, paths),)
             stream.append(
                 events.back(
                     call.backward,
@@ -130,8 +129,9 @@ class BackwardRecords:
                     form=call.form,
                     slots=slots,
                     values=values,
-                    waiting=waiting,
+                    waiting=self._awaited(waiting) if waiting else (),
                     partial=partial_sum,
+                    kept=self._kept,
                 )
             )
             if self.alarm is not None:
@@ -143,21 +143,27 @@ class BackwardRecords:
         finally:
             thread.inside -= 1
 
+    def _awaited(self, slots: Sequence[events.Slot]) -> Sequence[events.Slot]:
+        """Return those of the slots that are yet to be filled which are recorded."""
+        found = [slot for slot in slots if self._wants[str(slot[0])]]
+        self._stream.waiting |= bool(found)
+        return found
+
     def _described(
         self,
         call: Call,
         placement: Placement,
         g: Any,
         path: ValuePath,
-        moment: Moment,
+        texts: GradientTexts,
         places: Sequence[ValuePath] = (),
     ) -> bytes:
         """Describe one gradient; a fault costs this one alone, and its slot says so.
 
         places: every argument that its input is: it is written at each of them, and names the others.
         """
-        if id(g) in moment and not placement.wants_file:
-            _, text = moment[id(g)]
+        if id(g) in texts and not placement.wants_file:
+            _, text = texts[id(g)]
             self._leaf.count()
         else:
             try:
@@ -168,7 +174,7 @@ class BackwardRecords:
                 self._stream.fault(call.key, "a gradient", e)
                 return lost(f"gradient: {error_text(e)[:200]}")
             if not placement.wants_file:  # else it names the file of this record
-                moment[id(g)] = g, text
+                texts[id(g)] = g, text
         if len(places) > 1:
             others = [path_text(("output", *p)) for p in places if p != path]
             text = text[:-1] + b',"shared_with":' + jsonio.dumps(others) + b"}"
@@ -191,21 +197,21 @@ class GradientTap:
     count: how many passes that is.
     sums: (number of the pass, index of an input) -> how many shares have arrived, and their sum.
     told: the passes of which the slots that wait were said.
-    lock: held while ``passes`` or ``sums`` change.
+
+    Of every call there is one as long as its graph lives: it has few objects that Python's collector looks at.
     """
 
     autograd: Autograd
     emit: Emit
-    paths: Mapping[int, Sequence[ValuePath]] | Sequence[Sequence[ValuePath]]
+    paths: Sequence[Sequence[ValuePath]]
     need: dict[int, int] | list[int]
     outputs: Sequence[ValuePath] = ()
     untold: Container[Any] = ()
     leaking: bool = False
     passes: dict[int, int] = field(factory=dict)
     count: int = 0
-    sums: dict[tuple[int, int], tuple[int, Any]] = field(factory=dict)
-    told: set[int] = field(factory=set)
-    lock: threading.Lock = field(factory=threading.Lock)
+    sums: dict[tuple[int, int], tuple[int, Any]] | None = None
+    told: tuple[int, ...] = ()
 
     def fire(
         self,
@@ -214,8 +220,8 @@ class GradientTap:
         made: Sequence[tuple[int, ValuePath]],
         through: Sequence[tuple[int, int]] = (),
         consumed: Sequence[tuple[int, int]] = (),
-        written: Sequence[View] = (),
-        moment: Moment | None = None,
+        views: Sequence[CutView] = (),
+        texts: GradientTexts | None = None,
     ) -> None:
         """Take the gradients of one node that ran in a backward pass.
 
@@ -224,52 +230,53 @@ class GradientTap:
         made: (output number, path) of the outputs that it made.
         through: (output number, index of an input) that it passes on untouched.
         consumed: (edge number, index) of the inputs that it uses.
-        written: the views that were written in place.
-        moment: that of the hook that was called.
+        views: those that were written in place.
+        texts: the gradients that this call of the hook has described before.
         """
         passes, need = self.passes, self.need
         current = self.autograd.current_pass()
         if current not in passes:
-            with self.lock:
-                if current not in passes:
-                    passes[current] = self.count
-                    self.count += 1
+            with _lock:  # another thread may come first
+                is_new = current not in passes
+                passes[current] = self.count if is_new else passes[current]
+                self.count += is_new
         number = passes[current]
-        of_outputs: list[tuple[ValuePath, Any]] = []
-        of_inputs: list[tuple[Sequence[ValuePath], Any]] = []
+        of_outputs: OfOutputs = []
+        of_inputs: OfInputs = []
         for nr, path in made:
             g = grad_outputs[nr]
             if g is not None:
                 of_outputs += ((path, g if path not in self.untold else self.autograd.untold(g)),)
-        for nr, index in through:
-            self._arrived(number, index, grad_outputs[nr], of_inputs)
         for i, index in consumed:
             g = grad_inputs[i]
             if need[index] != 1:
                 self._arrived(number, index, g, of_inputs)
             elif g is not None:
                 of_inputs += ((self.paths[index], g),)
-        for view in written:
-            arrived = view.cut(grad_outputs[0])
-            if arrived is not None:
-                of_outputs.append((view.path, arrived))
-            if view.index is not None:
-                self._arrived(number, view.index, view.cut(grad_inputs[0]), of_inputs)
+        for nr, index in through:
+            self._arrived(number, index, grad_outputs[nr], of_inputs)
+        if views:
+            self._add_views(number, views, of_outputs, of_inputs)
         if of_outputs or of_inputs:
-            waiting: Sequence[events.Slot] = ()
-            if self.outputs and number not in self.told:
-                self.told.add(number)
-                waiting = self._waiting(of_outputs, of_inputs)
+            told = not self.outputs or number in self.told
+            waiting = () if told else self._waiting(number, of_outputs, of_inputs)
             short = self.leaking and bool(of_inputs)
-            self.emit(number, of_outputs, of_inputs, short, waiting, {} if moment is None else moment)
+            self.emit(number, of_outputs, of_inputs, short, waiting, {} if texts is None else texts)
 
-    def _waiting(
-        self, of_outputs: list[tuple[ValuePath, Any]], of_inputs: list[tuple[Sequence[ValuePath], Any]]
-    ) -> list[events.Slot]:
+    def _add_views(
+        self, number: int, views: Sequence[CutView], of_outputs: OfOutputs, of_inputs: OfInputs
+    ) -> None:
+        for path, index, made, used in views:
+            if made is not None:
+                of_outputs.append((path, made))
+            if index is not None:
+                self._arrived(number, index, used, of_inputs)
+
+    def _waiting(self, number: int, of_outputs: OfOutputs, of_inputs: OfInputs) -> Sequence[events.Slot]:
         """Return the slots of this call that are not among the first gradients of a pass."""
-        here = {("i", *path) for path, _ in of_outputs} | {
-            ("o", *path) for paths, _ in of_inputs for path in paths
-        }
+        self.told += (number,)
+        here = {("i", *path) for path, _ in of_outputs}
+        here |= {("o", *path) for paths, _ in of_inputs for path in paths}
         need = self.need
         used = need if isinstance(need, dict) else [index for index, count in enumerate(need) if count]
         wanted = [("i", *path) for path in self.outputs]
@@ -278,24 +285,24 @@ class GradientTap:
 
     def leftovers(self) -> None:
         """Emit, marked partial, the sums that lack a share because a pass did not reach every consumer."""
-        with self.lock:
-            waiting, self.sums = self.sums, {}
+        with _lock:
+            waiting, self.sums = self.sums or {}, None
         for (number, index), (_, total) in sorted(waiting.items(), key=lambda item: item[0]):
             if total is not None:
                 self.emit(number, [], [(self.paths[index], total)], True, (), {})
 
-    def _arrived(self, number: int, index: int, g: Any, out: list[tuple[Sequence[ValuePath], Any]]) -> None:
+    def _arrived(self, number: int, index: int, g: Any, out: OfInputs) -> None:
         if self.need[index] == 1:
             total = g
         else:
-            with self.lock:
-                count, total = self.sums.pop((number, index), (0, None))
+            with _lock:
+                sums = self.sums = {} if self.sums is None else self.sums
+                count, total = sums.pop((number, index), (0, None))
                 count += 1
                 total = g if total is None else total if g is None else self.autograd.add(total, g)
                 if count < self.need[index]:
-                    self.sums[number, index] = (count, total)
+                    sums[number, index] = (count, total)
                     return
         if total is not None:
-            out.append(
-                (self.paths[index], total if index not in self.untold else self.autograd.untold(total))
-            )
+            told = total if index not in self.untold else self.autograd.untold(total)
+            out.append((self.paths[index], told))

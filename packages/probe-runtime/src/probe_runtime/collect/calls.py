@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 from attrs import define
@@ -35,6 +35,7 @@ class Call:
     forward: whether its forward record is kept.
     keep_files: whether its tensors are written to files.
     redo: whether it is recomputed.
+    stack: what is known of the stack that it was made from, where that is recorded.
     edges: what the gradient taps remember of its inputs.
     form: the form of its arguments in the backward record; once the call has ended, the forms of that record's
         ``input`` and ``output``.
@@ -51,10 +52,18 @@ class Call:
     forward: bool
     keep_files: bool
     redo: bool
+    stack: Any = None
     edges: Any = None
     form: Any = None
     given: Any = None
     line: Line | None = None
+
+
+class Counters(dict[Any, Iterator[int]]):
+    """For each key its numbers, from 0; safe to use from many threads."""
+
+    def __missing__(self, key: Any) -> Iterator[int]:
+        return self.setdefault(key, itertools.count())
 
 
 class Calls:
@@ -66,7 +75,7 @@ class Calls:
 
     selective: whether `scope` or `list` are given.
     segments: the segment or recomputation that each thread is in.
-    numbers: the key of everything that was called -> takes the number of its next call.
+    numbers: the key of everything that was called -> the numbers of its next calls.
     """
 
     def __init__(
@@ -74,7 +83,7 @@ class Calls:
     ) -> None:
         self.selective = names.active
         self.segments = SegmentState()
-        self.numbers: dict[str, Callable[[], int]] = {}
+        self.numbers = Counters()
         self._plan = plan
         self._append = stream.append
         self._coverage = coverage
@@ -99,10 +108,7 @@ class Calls:
         replay = segments.replay
         again = number = None if replay is None else replay.number(key)
         if number is None:
-            try:
-                number = self.numbers[key]()
-            except KeyError:
-                number = self.numbers.setdefault(key, itertools.count().__next__)()
+            number = next(self.numbers[key])
             if segments.segment is not None:
                 segments.segment.numbers.setdefault(key, []).append(number)
         if module:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from types import CodeType, FrameType
+from typing import Any
 
 from attrs import define, field
 from probe_format.jsonio import inert
@@ -19,8 +20,6 @@ Key = tuple[tuple[int, ...], tuple[CodeType, ...]]
 
 Pair = tuple[CodeType, int]
 """The code and the instruction of one frame."""
-Known = tuple[int, bool, tuple[str, ...]]
-"""What `FrameTable.intern` returns: the number of a stack, whether it is new, its frames."""
 
 _getframe = sys._getframe
 # (id of a code object, instruction) -> (the code, its text). The code is kept so that no other code gets its id.
@@ -87,124 +86,143 @@ class FrameTable:
     """Number stacks in one step: the same stack of the user's code gets the same id. Safe to use from many threads."""
 
     def __init__(self, skip_modules: Sequence[str] = OWN_MODULES) -> None:
-        self._place = _Places.of(tuple(skip_modules)).find
+        stacks = _KnownStacks.of(tuple(skip_modules))
+        self._find, self._outermost = stacks.find, stacks.outermost
         self._lock = threading.Lock()
-        self._known: dict[_Place, Known] = {}
+        self._known: dict[_KnownStack, Known] = {}
         self._ids: dict[tuple[str, ...], int] = {}
 
-    def intern(self) -> Known:
-        """Return (id from 0, whether it is new, frames) of the caller's stack. Takes about 3 us for a known one."""
-        place = self._place(_getframe(1))
-        try:
-            return self._known[place]
-        except KeyError:
-            return self._add(place)
+    def intern(self, above: int = 0, anchor: Anchor | None = None) -> Known:
+        """Return what is known of the stack from a frame above the caller's on.
 
-    def _add(self, place: _Place) -> Known:
-        described = place.frames
+        anchor: where the walk along the frames may end, as all further out is as it was.
+        """
+        stack = self._find(_getframe(1 + above), anchor or self._outermost)
+        try:
+            return self._known[stack]
+        except KeyError:
+            return self._add(stack)
+
+    def _add(self, stack: _KnownStack) -> Known:
+        described = stack.frames
         with self._lock:
-            # A stack may have several places: Probe's own frames differ, or places were forgotten meanwhile.
+            # It may be known several times: Probe's own frames differ, or it was forgotten meanwhile.
             new = described not in self._ids
             number = self._ids.setdefault(described, len(self._ids))
-            self._known[place] = number, False, described
-            return number, new, described
+            self._known[stack] = number, False, described, stack
+            return number, new, described, stack
 
 
 @define(eq=False)
-class _Place:
-    """One stack, in all steps. frames: what `frames` says of it."""
+class _KnownStack:
+    """One stack, in all steps.
+
+    frames: what `frames` says of it.
+    inside: the stacks that end at a frame of Probe's which was called from here.
+    """
 
     frames: tuple[str, ...]
+    inside: _KnownFrames = field(factory=dict)
 
 
-class _Places:
-    """Find the places of stacks. Safe to use from many threads, and in a fork.
+Known = tuple[int, bool, tuple[str, ...], _KnownStack]
+"""What `FrameTable.intern` returns: the number of a stack, whether it is new, its frames, and the stack."""
+Anchor = tuple[FrameType | None, _KnownStack]
+"""A frame of Probe's that is running, and what is known of the stack that it was called from.
+
+None is behind the outermost frame.
+"""
+
+
+class _KnownStacks:
+    """Find the known stacks of this process. Safe to use from many threads, and in a fork.
 
     The stacks are a tree from the innermost frame outwards, so that a known one is found in one walk along its frames,
-    without a function call and without a new object. Two equal code objects can come from different files, so codes are
-    compared by identity.
+    without a function call and without a new object. What lies inside of a known stack is a tree of its own. Two equal
+    code objects can come from different files, so codes are compared by identity.
+
+    outermost: the anchor where nothing is known yet.
     """
 
     def __init__(self, skip: tuple[str, ...]) -> None:
         self._skip = skip
         self._growing = threading.Lock()
-        self._tree: _Steps = {}
+        self.outermost: Anchor = (None, _KnownStack(()))
         self._pairs: dict[tuple[int, int], Pair] = {}
         self._count = 0
 
     @staticmethod
     @functools.cache
-    def of(skip: tuple[str, ...]) -> _Places:
+    def of(skip: tuple[str, ...]) -> _KnownStacks:
         """Return those of this process. skip: packages whose frames are left out."""
-        return _Places(skip)
+        return _KnownStacks(skip)
 
-    def find(self, start: FrameType) -> _Place:
-        frame: FrameType | None = start
-        steps = self._tree
-        step: _Step | None = None
-        only: tuple[tuple[Pair, ...], _Place] | None = None
-        while frame is not None and only is None:
-            try:
-                step = steps[frame.f_lasti]
-            except KeyError:
-                return self._add(start)
-            while step.code is not frame.f_code:
-                step = step.other
-                if step is None:
-                    return self._add(start)
-            frame = frame.f_back
-            only = step.only
-            steps = step.further
-        found = None if step is None else step.found
-        if only is not None:  # a single stack goes on from here: is it this one?
-            further, found = only
-            for code, lasti in further:
-                if frame is None or frame.f_lasti != lasti or frame.f_code is not code:
-                    return self._add(start)
+    def find(self, start: FrameType, anchor: Anchor) -> _KnownStack:
+        """Return the stack from a frame on. anchor: where the walk ends; `outermost` for all of it."""
+        end, known = anchor
+        nodes = known.inside
+        frame: Any = start
+        node: Any = None
+        only: tuple[tuple[Pair, ...], _KnownStack] | None = None
+        try:
+            while frame is not end and only is None:
+                node = nodes[frame.f_lasti]
+                while node.code is not frame.f_code:
+                    node = node.other
                 frame = frame.f_back
-        return self._add(start) if found is None or frame is not None else found
+                only = node.only
+                nodes = node.further
+            further, found = only or ((), node.found)
+            for code, lasti in further:  # a single stack goes on from here: is it this one?
+                if frame.f_lasti != lasti or frame.f_code is not code:
+                    return self._add(start, anchor)
+                frame = frame.f_back
+        except (KeyError, AttributeError):  # the frames, or what is known of them, ended before
+            return self._add(start, anchor)
+        return self._add(start, anchor) if found is None or frame is not end else found
 
-    def _add(self, start: FrameType) -> _Place:
-        place = _Place(_describe(start, self._skip))
+    def _add(self, start: FrameType, anchor: Anchor) -> _KnownStack:
+        end, known = anchor
+        path: list[Pair] = []
+        frame: FrameType | None = start
+        while frame is not end:
+            if frame is None:  # the anchor is in another stack of this thread (greenlets)
+                return self.find(start, self.outermost)
+            pair = frame.f_code, frame.f_lasti
+            path.append(self._pairs.setdefault((id(pair[0]), pair[1]), pair))
+            frame = frame.f_back
+        stack = _KnownStack(_describe(start, self._skip))
         # Without waiting: in a fork it may be held by a thread that the fork does not have.
         if self._growing.acquire(blocking=False):
             try:
                 if self._count >= MOST_STACKS:
-                    self._tree, self._pairs, self._count = {}, {}, 0
+                    self.outermost[1].inside, self._pairs, self._count = {}, {}, 0
                 self._count += 1
-                _insert(self._tree, self._path(start), place)
+                _insert(known.inside, tuple(path), stack)
             finally:
                 self._growing.release()
-        return place
-
-    def _path(self, start: FrameType | None) -> tuple[Pair, ...]:
-        path = []
-        while start is not None:
-            pair = start.f_code, start.f_lasti
-            path.append(self._pairs.setdefault((id(pair[0]), pair[1]), pair))
-            start = start.f_back
-        return tuple(path)
+        return stack
 
 
-_Steps = dict[int, "_Step"]
+_KnownFrames = dict[int, "_KnownFrame"]
 
 
 @define(eq=False)
-class _Step:
-    """One frame of known stacks: a code and an instruction, after those of the steps before it.
+class _KnownFrame:
+    """One frame of known stacks: a code and an instruction, after the frames further in.
 
-    code: the code of the frame; the instruction is its key in the steps that it is one of.
-    other: a step with the same instruction and another code, or None.
+    code: the code of the frame. Its instruction is the key under which the frame before it has it in ``further``.
+    other: a frame with the same instruction and another code, or None.
     only: while a single stack goes on from here: its further frames, and what is known of it.
-    further: when several do: instruction of the next frame -> the step.
+    further: when several do: instruction of the next frame -> that frame.
     found: what is known of the stack that ends here; None if none does.
     """
 
     code: CodeType
-    other: _Step | None
-    only: tuple[tuple[Pair, ...], _Place] | None
-    further: _Steps = field(factory=dict)
-    found: _Place | None = None
+    other: _KnownFrame | None
+    only: tuple[tuple[Pair, ...], _KnownStack] | None
+    further: _KnownFrames = field(factory=dict)
+    found: _KnownStack | None = None
 
     def split(self) -> None:
         """Make room for a second stack. A thread that reads meanwhile finds the first in the old place or the new."""
@@ -214,24 +232,24 @@ class _Step:
             self.only = None
 
 
-def _insert(steps: _Steps, path: tuple[Pair, ...], place: _Place) -> None:
+def _insert(nodes: _KnownFrames, path: tuple[Pair, ...], stack: _KnownStack) -> None:
     """Put a stack in the tree, where it may be already."""
-    step = None
+    node = None
     for depth, (code, lasti) in enumerate(path):
-        first = step = steps.get(lasti)
-        while step is not None and step.code is not code:
-            step = step.other
-        if step is None:
-            steps[lasti] = _Step(code, first, (path[depth + 1 :], place))
+        first = node = nodes.get(lasti)
+        while node is not None and node.code is not code:
+            node = node.other
+        if node is None:
+            nodes[lasti] = _KnownFrame(code, first, (path[depth + 1 :], stack))
             return
-        step.split()
-        steps = step.further
-    if step is not None:
-        step.found = place
+        node.split()
+        nodes = node.further
+    if node is not None:
+        node.found = stack
 
 
-def _insert_at(step: _Step, path: tuple[Pair, ...], place: _Place) -> None:
+def _insert_at(node: _KnownFrame, path: tuple[Pair, ...], stack: _KnownStack) -> None:
     if path:
-        _insert(step.further, path, place)
+        _insert(node.further, path, stack)
     else:
-        step.found = place
+        node.found = stack

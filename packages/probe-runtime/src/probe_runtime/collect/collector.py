@@ -1,7 +1,6 @@
 """Collect one step: its calls, regions and parameters' gradients, and the counts of what was seen."""
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 from probe_format.excerpts import error_text
@@ -15,8 +14,9 @@ from probe_runtime.describe.run_error import RunError
 from probe_runtime.select.filters import NameFilter
 
 from . import guard
+from .calls import Counters
 from .event_stream import EventStream
-from .module_table import Table, TrackedParameter
+from .module_table import AnyModuleTable, TrackedParameter
 from .recorder import Recorder
 
 
@@ -37,9 +37,9 @@ class Collector:
         self._module_prefix = module_prefix
         self._append = self.stream.append
         self._nodes: set[str] = set()
-        self.arrivals: dict[int, Callable[[], int]] = {}
+        self.arrivals = Counters()
         """id of a parameter -> counts how often its gradient was recorded in this step."""
-        self._steps: dict[int, Callable[[], int]] = {}
+        self._steps = Counters()
         self._last_tally: dict[str, Any] = {}
         guard.listen(self.stream)
 
@@ -72,11 +72,7 @@ class Collector:
         thread = self.thread
         thread.inside += 1
         try:
-            which, counters = id(entry.parameter), self._steps if in_step else self.arrivals
-            try:
-                arrival = counters[which]()
-            except KeyError:
-                arrival = counters.setdefault(which, itertools.count().__next__)()
+            arrival = next((self._steps if in_step else self.arrivals)[id(entry.parameter)])
             for record, name in entry.owners:
                 if not calls.parameter_gradients(record):
                     continue
@@ -84,14 +80,7 @@ class Collector:
                     record = as_optimizer_gets(record)
                 if arrival:  # gradient accumulation: each arrival is a record of its own, as in msprobe 26
                     record = f"{record}.{arrival}"
-                placement = Placement(record, "", calls.files(record))
-                try:
-                    value = self._leaf.tensor(placement, grad, (name,))
-                except OSError:
-                    raise  # a full disk
-                except Exception as e:
-                    self.stream.fault(record, "a parameter's gradient", e)
-                    value = lost(f"gradient: {error_text(e)[:200]}")
+                value = self._described(Placement(record, "", calls.files(record)), grad, name)
                 if not seen:
                     value = value[:-1] + b',"found_late":true}'
                 self._append(events.pgrad(record, name, value))
@@ -103,6 +92,16 @@ class Collector:
             self.stream.fault(entry.owners[0][0], "a parameter's gradient", e)
         finally:
             thread.inside -= 1
+
+    def _described(self, placement: Placement, grad: Any, name: str) -> bytes:
+        """Describe a gradient of a parameter; a fault costs this one alone, and its slot says so."""
+        try:
+            return self._leaf.tensor(placement, grad, (name,))
+        except OSError:
+            raise  # a full disk
+        except Exception as e:
+            self.stream.fault(placement.record, "a parameter's gradient", e)
+            return lost(f"gradient: {error_text(e)[:200]}")
 
     # -- the end --------------------------------------------------------------------------------------
 
@@ -124,7 +123,7 @@ class Collector:
         finally:
             self.thread.inside -= 1
 
-    def tally(self, table: Table) -> events.Event | None:
+    def tally(self, table: AnyModuleTable) -> events.Event | None:
         """Return the event with the counts of what was seen and recorded so far; None if they have not changed.
 
         Must not run while calls are counted, which `RankWriter.finish` ensures. Appends nothing.
@@ -135,7 +134,7 @@ class Collector:
         self._last_tally = content
         return events.tally(content)
 
-    def _coverage(self, table: Table) -> dict[str, Any]:
+    def _coverage(self, table: AnyModuleTable) -> dict[str, Any]:
         for what, why in table.not_seen.items():
             self.coverage.unseen(what, why)
         content = self.coverage.json()
@@ -156,11 +155,8 @@ class Collector:
         guard.stop_listening(self.stream)
         self.recorder.backward.release()
 
-    def seen_names(self) -> list[str]:
-        """Return the name of the first call of every key that was seen, for suggestions."""
+    def seen_names(self) -> Iterator[str]:
+        """Yield the name of the first call of every key that was seen, for suggestions."""
         prefix = self._module_prefix
-        size = len(prefix)
-        return [
-            f"{key}.forward.0" if key[:size] == prefix else f"{key}.0.forward"
-            for key in self.recorder.calls.numbers
-        ]
+        for key in self.recorder.calls.numbers:
+            yield f"{key}.forward.0" if key.startswith(prefix) else f"{key}.0.forward"

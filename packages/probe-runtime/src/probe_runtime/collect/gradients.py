@@ -1,7 +1,7 @@
-"""Define what a framework provides to tap gradients, and what arrives at a tap."""
+"""Define what a framework provides to tap gradients, and tell which of those that arrive are of several places."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import frozen
 from probe_format.journal import Slot
@@ -13,21 +13,21 @@ UNTOLD = (
     "the gradient is that of one tensor in several places: the call returns it more than once, or returns an input "
     "beside something else, and nothing tells the share of this place"
 )
-#: Called with (pass number counted from 0, [(path, gradient of an output)], [(every path that an input has in the
-#: arguments, its gradient)], whether the sums are partial, the slots that this pass has yet to fill: said once, the
-#: moment).
-Emit = Callable[
-    [int, list[tuple[ValuePath, Any]], list[tuple[Sequence[ValuePath], Any]], bool, Sequence[Slot], "Moment"],
-    None,
-]
-#: id of a gradient -> the gradient and its description, for those that come in one call of a hook: no code but Probe's
-#: runs meanwhile, so that one that comes several times is described once.
-Moment = dict[int, tuple[Any, bytes]]
+#: (path, gradient) of outputs.
+OfOutputs = list[tuple[ValuePath, Any]]
+#: (every path that an input has in the arguments, its gradient).
+OfInputs = list[tuple[Sequence[ValuePath], Any]]
+#: id of a gradient -> the gradient and its description. Of one call of a hook, in which only Probe's code runs: a
+#: gradient that comes there several times is described once.
+GradientTexts = dict[int, tuple[Any, bytes]]
+#: Called with (pass number counted from 0, gradients of outputs, and of inputs, whether the sums are partial, the slots
+#: that this pass has yet to fill: said once, the texts).
+Emit = Callable[[int, OfOutputs, OfInputs, bool, Sequence[Slot], GradientTexts], None]
 
 
 @frozen
 class Gradients:
-    """A framework's gradient taps. `enter`, `flows` and `attach` are called within `Leaf.aside`.
+    """Hold how a framework taps the gradients of a call. `enter`, `flows` and `attach` run within `Leaf.aside`.
 
     enter: takes (inputs, positional) and returns the edges: where the gradients of a call's inputs go; None when
         gradients are off. The first ``positional`` arguments have no keyword.
@@ -45,12 +45,12 @@ class Gradients:
 
 @frozen
 class Autograd:
-    """What a framework's autograd provides.
+    """Hold what a framework's autograd provides.
 
     current_pass: returns a number for the backward pass that runs in this thread.
     add: takes two gradients and returns their sum in a new tensor outside of the graph. Gradients belong to the run and
         are never written to.
-    untold: takes a gradient and returns what a leaf describes as one without numbers, because of `UNTOLD`.
+    untold: takes a gradient and returns what a leaf describes as a gradient without numbers, and why (`UNTOLD`).
     """
 
     current_pass: Callable[[], int]
@@ -58,28 +58,15 @@ class Autograd:
     untold: Callable[[Any], Any]
 
 
-class View(Protocol):
-    """A part of a tensor that was written in place.
-
-    path: its path among the outputs.
-    index: its index among the inputs; None where it is not an input.
-    """
-
-    @property
-    def path(self) -> ValuePath: ...
-    @property
-    def index(self) -> int | None: ...
-    def cut(self, g: Any) -> Any:
-        """Return its part of the gradient ``g`` of the whole tensor; None where ``g`` is None."""
-
-
 def untold(
     places: Mapping[Any, Sequence[ValuePath]], passed_on: Mapping[Any, int], used: Container[int]
 ) -> tuple[set[Any], bool]:
-    """Return the paths of outputs and the indexes of inputs whose share nothing tells, and whether an input leaks.
+    """Return the outputs (paths) and inputs (indexes) whose share of a gradient nothing tells.
+
+    Return too whether an input is both used and passed on.
 
     places: for each different tensor among the outputs, its paths.
-    passed_on: those of them that are an input, untouched -> its index.
+    passed_on: the tensors of ``places`` that are an input, untouched -> the index of that input.
     used: the indexes of inputs that the call uses.
     """
     found: set[Any] = set()

@@ -100,7 +100,7 @@ class _Hook:
 
 
 @define
-class _Call:
+class _Attempt:
     """One call of a sheltered function.
 
     over: whether the original has returned.
@@ -113,9 +113,9 @@ class _Call:
     error: BaseException | None = None
 
 
-class _Calls(threading.local):
+class _Attempts(threading.local):
     def __init__(self) -> None:
-        self.open: list[_Call] = []
+        self.open: list[_Attempt] = []
 
 
 def sheltered(where: str, make: Callable[[Function], Function]) -> Callable[[Function], Function]:
@@ -129,11 +129,11 @@ def sheltered(where: str, make: Callable[[Function], Function]) -> Callable[[Fun
     """
 
     def making(original: Function) -> Function:
-        calls = _Calls()
+        calls = _Attempts()
 
         @functools.wraps(original)
         def begin(*args: Any, **kwargs: Any) -> Any:
-            call = calls.open[-1] if calls.open else _Call()
+            call = calls.open[-1] if calls.open else _Attempt()
             call.over = False
             try:
                 call.result = original(*args, **kwargs)
@@ -147,7 +147,7 @@ def sheltered(where: str, make: Callable[[Function], Function]) -> Callable[[Fun
 
         @functools.wraps(original)
         def shelter(*args: Any, **kwargs: Any) -> Any:
-            call = _Call()
+            call = _Attempt()
             calls.open.append(call)
             try:
                 return stand_in(*args, **kwargs)

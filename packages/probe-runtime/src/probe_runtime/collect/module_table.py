@@ -1,9 +1,11 @@
 """Hold the modules and parameters that are tracked, and the names of their records."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from attrs import define, frozen
+from attrs import define, field, frozen
+from probe_format.errors import UsageError
 
 
 @define
@@ -34,29 +36,74 @@ class TrackedParameter:
     owners: tuple[tuple[str, str], ...]
 
 
-class Table(Protocol):
-    """The modules whose calls are recorded; the framework's package names them.
+@define
+class AnyModuleTable(ABC):
+    """The modules whose calls are recorded; the framework's package finds and names them.
 
     entries: id of a module -> the module as it is tracked.
     roots: id of a model that the user gave -> the model.
     not_seen: what cannot be recorded -> why.
     """
 
-    entries: dict[int, TrackedModule]
-    roots: dict[int, Any]
-    not_seen: dict[str, str]
+    entries: dict[int, TrackedModule] = field(factory=dict, kw_only=True)
+    roots: dict[int, Any] = field(factory=dict, kw_only=True)
+    not_seen: dict[str, str] = field(factory=dict, kw_only=True)
 
     def add_model(self, model: Any) -> None:
-        """Track what is inside a model or list of models. Raises UsageError when it is something else."""
+        """Track every module inside a model, or inside each of a list of models (names then begin with its index).
+
+        The model itself has no record of its own, as in msprobe; parameters that it owns directly are listed in
+        `not_seen`. Raises UsageError when ``model`` is neither.
+        """
+        for i, one in enumerate(self.roots_of(model)):
+            self.roots[id(one)] = one
+            self._add_one(one, "" if one is model else f"{i}.")
 
     def add_named(self, module: Any, name: str) -> None:
-        """Track one module under a name of the user's, with nothing inside it."""
+        """Track one module under a name of the user's, with nothing inside it (`module_dump`)."""
+        base = f"{self.prefix}.{name}.{type(module).__name__}"
+        self.entries[id(module)] = TrackedModule(base, module, opaque=True)
 
+    def _note_own(self, prefix: str, own: Sequence[str]) -> None:
+        """List parameters of the model itself in `not_seen`. own: their names."""
+        if own:
+            which = ", ".join(own[:8]) + (f" and {len(own) - 8} more" if len(own) > 8 else "")
+            self.not_seen[f"{prefix}parameters of the model itself: {which}"] = (
+                "the module given to start() has no record; wrap it, or give its parent, to see them"
+            )
+
+    @property
+    @abstractmethod
+    def prefix(self) -> str:
+        """Return the first part of the names of modules' records."""
+
+    @abstractmethod
     def roots_of(self, model: Any) -> tuple[Any, ...]:
         """Return the models in ``model``: itself, or the items of a list; an empty tuple for None."""
 
+    @abstractmethod
+    def _add_one(self, model: Any, prefix: str) -> None:
+        """Track every module inside a model. prefix: before their paths."""
+
+    @abstractmethod
     def never_called(self) -> Iterable[tuple[str, str]]:
-        """Return (name, why) of every tracked module that was not called."""
+        """Yield (name, why) of every tracked module that was not called while collecting."""
+
+
+def models_of(model: object, kind: type, noun: str, more: str = "") -> tuple[Any, ...]:
+    """Return the model, or the models of a list or tuple; () for None. Raises UsageError when it is neither.
+
+    kind: the class of modules.
+    noun: what it is called.
+    more: what the error says besides.
+    """
+    if model is None:
+        return ()
+    if isinstance(model, kind):
+        return (model,)
+    if isinstance(model, (list, tuple)) and model and all(isinstance(m, kind) for m in model):
+        return tuple(model)
+    raise UsageError(f"The model must be a {noun}, or a list or tuple of them; got {kind_of(model)}.{more}")
 
 
 def tracked_parameters(
@@ -67,18 +114,16 @@ def tracked_parameters(
     entries: the tracked modules.
     own: takes a module and returns the (name, parameter) pairs that it has itself and whose gradients are wanted.
     """
-    found: dict[int, tuple[Any, list[tuple[str, str]]]] = {}
+    found: dict[int, TrackedParameter] = {}
     for entry in entries:
         if not entry.base:
             continue
+        record = f"{entry.base}.parameters_grad"
         for name, p in own(entry.module):
-            owner = (f"{entry.base}.parameters_grad", name)
-            which = id(p)
-            if which in found:
-                found[which][1].append(owner)
-            else:
-                found[which] = p, [owner]
-    return [TrackedParameter(p, tuple(owners)) for p, owners in found.values()]
+            known = found.get(id(p))
+            owner = ((record, name),)
+            found[id(p)] = TrackedParameter(p, owner if known is None else known.owners + owner)
+    return list(found.values())
 
 
 def kind_of(value: object) -> str:

@@ -40,8 +40,8 @@ def plan_of(config: Config) -> Plan:
     """Return the plan that a configuration asks for."""
     return Plan(
         keep=fields_of(config),
-        structure=config.task == "structure",
-        files=config.task == "tensor",
+        structure=not config.kind.values,
+        files=config.kind.files,
         tensor_list=bool(config.tensor_list),
         construct=config.level != "L1" and config.extra_info,
         stacks=config.extra_info,
@@ -61,12 +61,11 @@ def header_of(
     framework: the value of the key ``framework``.
     deferred: whether numbers may arrive after the record that they belong to.
     """
-    files = config.task == "tensor" or bool(config.tensor_list)
     header: dict[str, Any] = {
         "task": config.task,
         "level": config.level,
         "framework": framework,
-        "dump_data_dir": str(directory / TENSORS) if files else None,
+        "dump_data_dir": str(directory / TENSORS) if config.wants_files else None,
         "format_version": FORMAT_VERSION,
         **about,
     }

@@ -24,7 +24,7 @@ class Segment:
 
 
 @define
-class Replay:
+class Recomputation:
     """One recomputation of a segment.
 
     segment: what is recomputed.
@@ -51,12 +51,12 @@ class Replay:
 class SegmentState(threading.local):
     """The recomputation state of each thread.
 
-    segment: the innermost first run, or None.
-    replay: the recomputation, or None.
+    segment: the innermost segment whose first run is going on, or None.
+    replay: the recomputation that is going on, or None.
     """
 
     segment: Segment | None = None
-    replay: Replay | None = None
+    replay: Recomputation | None = None
 
     @contextmanager
     def first(self, segment: Segment) -> Iterator[None]:
@@ -83,7 +83,7 @@ class SegmentState(threading.local):
     def again(self, segment: Segment) -> Iterator[None]:
         """Enter a recomputation of ``segment``."""
         before = self.segment, self.replay
-        self.segment, self.replay = None, Replay(segment)
+        self.segment, self.replay = None, Recomputation(segment)
         try:
             yield
         finally:

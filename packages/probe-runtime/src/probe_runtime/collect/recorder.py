@@ -2,15 +2,21 @@
 
 A tap makes the call itself, exactly once, and returns its result untouched; before and after, it records the call. A
 fault of Probe costs the value or the record that it happened in; the call itself goes on.
+
+Promise: looking changes nothing. Never is anything put into the user's graph, a random number drawn, a value of the run
+written in place or handed on as another object, or a call made twice or left out. Held by
+tests/torch/test_bit_identity.py, tests/mindspore/test_bit_identity.py, tests/save/test_torch.py,
+tests/save/test_mindspore.py.
 """
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from probe_format import jsonio
 from probe_format.excerpts import error_text
 from probe_format.journal import events
-from probe_format.write import Count, Coverage
+from probe_format.values import json_key
+from probe_format.write import Coverage
 
 from probe_runtime.describe.leaf import Leaf
 from probe_runtime.describe.placement import Placement
@@ -23,7 +29,7 @@ from .calls import Call, Calls
 from .callsite import FrameTable
 from .collectives import Collectives
 from .event_stream import EventStream
-from .gradients import Gradients
+from .gradients import Found, Gradients
 from .module_table import TrackedModule
 from .plan import Plan
 from .thread_state import ThreadState
@@ -63,69 +69,55 @@ class Recorder:
             plan, stream, leaf, self.thread, gradients, self.calls.files, self.alarm
         )
         self._append = stream.append
+        self._written = coverage.written
         self._leaf = leaf
         self._names = names
         self._gradients = gradients
         self.in_backward = gradients.current_pass
         self._parameters = parameters
         self._frames = FrameTable()
-        self._collective: dict[str, bool] = {}
+        self._collective = _Collective(collectives.prefixes)
         self._walk = Walk(leaf, lambda reason: coverage.add("unsupported", f"value: {reason}"))
         # What the plan decides for every call.
         self._show_input = plan.keep.input and not plan.structure
         self._show_output = plan.keep.output and not plan.structure
         self._show_parameters = plan.keep.parameters and not plan.structure
         self._keep_backward = plan.keep.backward
+        self._kept = events.STRUCTURE if plan.structure else None
 
     # -- the taps -------------------------------------------------------------------------------------
 
-    def api(
-        self,
-        key: str,
-        original: Callable[..., Any],
-        args: Args,
-        kwargs: Kwargs,
-        *,
-        composite: bool = False,
-        kind: str | None = None,
-    ) -> Any:
+    def api(self, label: Any, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Make a call of a patched function and record it, unless it is made inside another recorded function.
 
-        key: the first two parts of the record's name, ``Functional.relu``.
+        label: what it is recorded as (`probe_runtime.patching.Label`).
         original: the function, called with ``args`` and ``kwargs``.
-        composite: whether what it calls is recorded as well.
-        kind: the key that the list has for it, where the user gave it another.
         """
-        kind = kind or key
         thread = self.thread
         if thread.inside or not self.stream.on:
             return original(*args, **kwargs)
         if thread.quiet is not None:
             self.coverage.add("left_out", thread.quiet)
             return original(*args, **kwargs)
+        key, kind, composite = label.name, label.kind, label.composite
         began = over = False
         out = None
         thread.inside += 1
         try:
-            try:
-                collective = self._collective[kind]
-            except KeyError:
-                collective = self._collective.setdefault(kind, kind.startswith(self.collectives.prefixes))
+            collective = self._collective[kind]
             given = self.collectives.without_buffers(kind, args, kwargs) if collective else (args, kwargs)
             call = self.begin(key, *given)
             began = True
             if call is None:
                 return original(*args, **kwargs)
             try:
-                if composite:
-                    thread.inside -= 1
+                thread.inside -= composite
                 out = original(*args, **kwargs)
             except BaseException as e:
                 self.raised(call, e)
                 raise
             finally:
-                if composite:
-                    thread.inside += 1
+                thread.inside += composite
             over = True
             if collective:
                 self._end_collective(call, kind, args, kwargs, out)
@@ -168,6 +160,8 @@ class Recorder:
         stack = thread.stack
         depth = len(stack)
         stack += ((call.name, call.backward),)
+        anchor = thread.anchor
+        thread.anchor = anchor if call.stack is None else (sys._getframe(), call.stack)
         if entry.opaque:
             thread.quiet = "inside module_dump"
         try:
@@ -177,8 +171,8 @@ class Recorder:
             raise
         finally:
             del stack[depth:]
-            if entry.opaque:
-                thread.quiet = None
+            thread.anchor = anchor
+            thread.quiet = None
         thread.inside += 1
         try:
             self.end(call, out)
@@ -273,66 +267,83 @@ class Recorder:
     # -- inside ---------------------------------------------------------------------------------------
 
     def _enter(self, call: Call, args: Args, kwargs: Kwargs, module: Any) -> None:
-        plan, walk = self.plan, self._walk
         redo, forward = call.redo, call.forward
+        first = forward and not redo
         stack = None
-        if plan.stacks and forward and not redo:
-            stack, new, frames = self._frames.intern()
-            if new:
+        if first and self.plan.stacks:
+            # This and begin() are Probe's.
+            stack, is_new, frames, call.stack = self._frames.intern(2, self.thread.anchor)
+            if is_new:
                 self._append(events.frames(stack, frames))
         show = self._show_input and forward
         again = "recompute." if redo else ""
-        part = Part(walk, call.name, "input", call.keep_files, show, f"{again}input_args")
+        part = Part(self._walk, call.name, "input", call.keep_files, show, f"{again}input_args")
         arguments, form = part.arguments(args)
         inputs, keywords = part.found, b"{}"
         if kwargs:
-            named = Part(walk, call.name, "kwargs", call.keep_files, show, f"{again}input_kwargs")
+            named = Part(self._walk, call.name, "kwargs", call.keep_files, show, f"{again}input_kwargs")
             keywords, more = named.keywords(kwargs)
             form = _both(form, more)
-            if named.found:
-                places = {key: len(args) + i for i, key in enumerate(kwargs)}
-                inputs = [*inputs, *(((places[str(p[0])], *p[1:]), t) for p, t in named.found)]
+            inputs = [*inputs, *_in_order(named.found, kwargs, len(args))]
         call.form = form
-        parameters = None
-        with self._leaf.aside():
+        letters = "aw" if show else ""
+        given: tuple[bytes, ...] = (arguments, keywords) if show else ()
+        with part.aside:
             if self._keep_backward:
                 call.edges = self._gradients.enter(inputs, len(args))
-            if module is not None and self._show_parameters and forward and not redo:
-                placement = Placement(call.name, "parameters", call.keep_files, label="parameters")
-                tensor = self._leaf.tensor
-                own = [(name, tensor(placement, p, (name,))) for name, p in self._parameters(module)]
-                parameters = b"{%b}" % b",".join([jsonio.dumps(name) + b":" + value for name, value in own])
-        parent = call.parent and call.parent[0]
-        if redo and not forward:
+            if module is not None and first and self._show_parameters:
+                more, own = self._own(call, module)
+                letters, given = letters + more, given + own
+        if not first:
+            self._enter_again(call, given)
+            return
+        extra: dict[str, Any] = {}
+        if self.in_backward() != -1:
+            extra["in_backward"] = True
+        if (label := current_label()) is not None:
+            extra["label"] = label
+        event = events.enter(
+            call.name,
+            call.parent and call.parent[0],
+            letters,
+            given,
+            stack=stack,
+            extra=extra,
+            kept=self._kept,
+        )
+        self._append(event, self._written[call.counted])
+        if show and self.alarm is not None:
+            call.given = (*given, b"{}")[:3]  # a function has no parameters
+
+    def _enter_again(self, call: Call, given: tuple[bytes, ...]) -> None:
+        """Write the begin of a call that is recomputed, or that has no forward record."""
+        if not call.redo:
+            event = events.enter(call.name, call.parent and call.parent[0], kept=events.NODE)
+        elif call.forward:
+            event = events.redo(call.name, *(given or (b"[]", b"{}")))
+        else:
             self.coverage.outcome(call.counted, "recorded")
             return
-        counts = self.coverage.written
-        written = counts.get(call.counted) or counts.setdefault(call.counted, Count())
-        if redo:
-            given = (arguments, keywords) if show else (b"[]", b"{}")
-            self._append(events.redo(call.name, *given), written)
-            return
-        if not forward:
-            self._append(events.enter(call.name, parent, kept=events.NODE), written)
-            return
-        extra: dict[str, Any] | None = {"in_backward": True} if self.in_backward() != -1 else None
-        if (label := current_label()) is not None:
-            extra = {**(extra or {}), "label": label}
-        if plan.structure:
-            event = events.enter(call.name, parent, stack=stack, extra=extra, kept=events.STRUCTURE)
-        else:
-            event = events.enter(
-                call.name,
-                parent,
-                stack=stack,
-                arguments=arguments if show else None,
-                keywords=keywords if show else None,
-                parameters=parameters,
-                extra=extra,
-            )
-        self._append(event, written)
-        if self.alarm is not None and show and not plan.structure:
-            call.given = arguments, keywords, parameters or b"{}"
+        self._append(event, self._written[call.counted])
+
+    def _own(self, call: Call, module: Any) -> tuple[str, tuple[bytes, ...]]:
+        """Return the parameters of a module, and the buffers of one that has some, as `events.enter` takes them."""
+        parameters = self._named(call, "parameters", self._parameters(module))
+        try:
+            buffers = module._buffers
+        except AttributeError:  # of compiled graphs parameters alone are known
+            buffers = None
+        if not buffers:
+            return "p", (parameters,)
+        present = ((name, t) for name, t in buffers.items() if t is not None)
+        return "pb", (parameters, self._named(call, "buffers", present))
+
+    def _named(self, call: Call, label: str, own: Iterable[tuple[str, Any]]) -> bytes:
+        """Return tensors that a module has under names as JSON. label: the key of the record that they stand under."""
+        placement = Placement(call.name, "parameters", call.keep_files, label=label)
+        tensor = self._leaf.tensor
+        values = [json_key(name) + tensor(placement, t, (name,)) for name, t in own]
+        return b"{%b}" % b",".join(values)
 
     def _exit(self, call: Call, out: Any) -> None:
         redo = call.redo
@@ -349,7 +360,7 @@ class Recorder:
         call.edges = None
         if edges is None:
             return
-        with self._leaf.aside():
+        with part.aside:
             if not self._gradients.flows(outputs) or not self.calls.gradients(call):
                 return
             if fields:
@@ -357,6 +368,22 @@ class Recorder:
             keep = self.plan.keep
             call.form = form if keep.backward_input else None, call.form if keep.backward_output else None
             self.backward.attach(call, edges, outputs)
+
+
+def _in_order(named: Found, kwargs: Kwargs, count: int) -> Found:
+    """Return the tensors in keyword arguments by their places behind ``count`` arguments without a keyword."""
+    places = {key: count + i for i, key in enumerate(kwargs)}
+    return [((places[str(path[0])], *path[1:]), t) for path, t in named]
+
+
+class _Collective(dict[str, bool]):
+    """Whether a function is a collective: its kind (`Label`) -> whether that begins as theirs do."""
+
+    def __init__(self, prefixes: tuple[str, ...]) -> None:
+        self._prefixes = prefixes
+
+    def __missing__(self, kind: str) -> bool:
+        return self.setdefault(kind, kind.startswith(self._prefixes))
 
 
 class Target:
@@ -368,11 +395,9 @@ class Target:
         self.recorder: Recorder | None = None
 
     def __call__(self, label: Any, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Make the call. label: its ``name`` is the key of the call, its ``kind`` the key of the list (`Label`)."""
+        """Make the call, recorded by `Recorder.api` where a step is open."""
         recorder = self.recorder
-        if recorder is None or recorder.thread.inside:
-            return original(*args, **kwargs)
-        return recorder.api(label.name, original, args, kwargs, composite=label.composite, kind=label.kind)
+        return original(*args, **kwargs) if recorder is None else recorder.api(label, original, args, kwargs)
 
     def clear(self) -> None:
         """Record no more calls through this target."""

@@ -1,7 +1,6 @@
 """Keep whose work is done now, so that the calls of requests in flight can be told apart."""
 
 from contextvars import ContextVar
-from types import TracebackType
 
 from probe_format.errors import UsageError
 from probe_format.excerpts import brief
@@ -31,7 +30,5 @@ class WorkLabel:
     def __enter__(self) -> None:
         """Do nothing: the label is there."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         _current.set(self._before)

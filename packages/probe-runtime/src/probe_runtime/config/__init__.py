@@ -8,11 +8,13 @@ from .entries import ConfigEntry, Findings
 from .keys import declared_keys, key
 from .number_ranges import compact, parse_init_step
 from .resolve import resolve
+from .settings import AllSettings, Settings, StepNumbers
 from .step_rule import StepRule
 from .then import Then
 from .value_checks import Check, Checked, choice, flag
 
 __all__ = [
-    "Check", "Checked", "Condition", "Config", "ConfigEntry", "ConfigFile", "Findings", "StepRule", "Then", "choice",
-    "compact", "declared_keys", "earlier_dump", "flag", "key", "load", "parse_init_step", "resolve",
+    "AllSettings", "Check", "Checked", "Condition", "Config", "ConfigEntry", "ConfigFile", "Findings", "Settings",
+    "StepNumbers", "StepRule", "Then", "choice", "compact", "declared_keys", "earlier_dump", "flag", "key", "load",
+    "parse_init_step", "resolve",
 ]  # fmt: skip

@@ -79,9 +79,11 @@ def _condition(item: object) -> Condition | str:
     if callable(item):
         name = f"{getattr(item, '__module__', '')}:{getattr(item, '__qualname__', type(item).__name__)}"
         return Condition("function", name, name, function=item)
-    if not isinstance(item, str):
-        return f"{brief(item)} is no condition."
-    text = item.strip()
+    return _written(item.strip()) if isinstance(item, str) else f"{brief(item)} is no condition."
+
+
+def _written(text: str) -> Condition | str:
+    """Return the condition that a text stands for, or what is wrong with it."""
     if text.startswith("file:"):
         path = text.removeprefix("file:").strip()
         return Condition("file", text, path) if path and "\0" not in path else f"{text!r} names no file."

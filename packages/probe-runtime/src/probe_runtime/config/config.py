@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import attrs
+from probe_format.task import TASKS, Task
 
 from .condition import Condition, conditions
 from .keep import Keep, kept_steps
-from .keys import IDLE_SECTIONS, Key, declared_keys, key
+from .keys import IDLE_SECTIONS, Key, declared_keys, key, own_key
 from .number_ranges import Numbers
 from .step_rule import first_number, step_rule
 from .then import Then, reaction
@@ -22,9 +23,10 @@ from .value_checks import (
     output_path,
     positive,
     source_file,
+    tables_address,
 )
 
-Task = Literal["statistics", "tensor", "structure", "watch"]
+TensorFiles = Literal["one", "packed"]
 Level = Literal["L0", "L1", "mix", "debug", "L2"]
 Precision = Literal["low", "high"]
 RiskLevel = Literal["ALL", "FOCUS", "CORE"]
@@ -36,7 +38,7 @@ GraphTaps = Literal["beside", "always"]
 RecordWhen = Literal["training", "grad"]
 OnNonFinite = Literal["record", "raise", "break"]
 
-SECTIONS: tuple[str, ...] = get_args(Task)
+SECTIONS = tuple(TASKS)
 """The tasks. Each may have a section of its own in the file."""
 
 
@@ -47,10 +49,9 @@ class Config:
     An empty rank, step, scope or list means all.
     """
 
-    task: Task = key(
-        "statistics",
-        "`statistics`: numbers about every tensor; `tensor`: those and the tensors as files; `structure`: which "
-        "call runs inside which, with stacks, no values; `watch`: a few norms of every step, in one file (see below)",
+    task: str = key(
+        SECTIONS[0],
+        "; ".join(f"`{task.name}`: {task.says}" for task in TASKS.values()),
         choice(*SECTIONS, known=IDLE_SECTIONS),
     )
     level: Level = key(
@@ -110,141 +111,132 @@ class Config:
         section=True,
         kernel_check=one_or_names(*get_args(SummaryMode)),
     )
-    async_bytes: int = key(
-        1 << 30, "whole number above 0: bytes that may wait to be written", positive, ours=True
-    )
-    views: bool = key(
+    async_bytes: int = own_key(1 << 30, "whole number above 0: bytes that may wait to be written", positive)
+    views: bool = own_key(
         False,
         "true, false: also record pure views and factories (view, clone, zeros, ...) at L1 and mix",
         flag,
         section=True,
-        ours=True,
     )
-    apis: Path | None = key(None, "a file: your own list of functions", source_file, section=True, ours=True)
-    zero_count: bool = key(False, "true, false: also count zeros", flag, section=True, ours=True)
-    overwrite: bool = key(False, "true, false: write over an earlier dump in `dump_path`", flag, ours=True)
-    max_faults: int = key(
+    apis: Path | None = own_key(None, "a file: your own list of functions", source_file, section=True)
+    zero_count: bool = own_key(False, "true, false: also count zeros", flag, section=True)
+    sketch: bool = own_key(
+        False,
+        "true, false: also a sketch of each tensor of floats, by which `probe diff` sees smaller differences",
+        flag,
+        section=True,
+    )
+    overwrite: bool = own_key(False, "true, false: write over an earlier dump in `dump_path`", flag)
+    max_faults: int = own_key(
         100,
         "whole number above 0: after so many faults of Probe's own at one place, that place is switched off",
         positive,
-        ours=True,
     )
-    share: bool = key(
-        True,
-        "true, false: tensor files of equal bytes are one file with several names; see below",
-        flag,
-        ours=True,
+    share: bool = own_key(
+        True, "true, false: tensor files of equal bytes are one file with several names; see below", flag
     )
-    compiled: Compiled = key(
+    tensor_files: TensorFiles = own_key(
+        "one",
+        "`one`: each tensor has a file; `packed`: a step's files are appended to a few packs, which costs far less "
+        "where tensors are small; see below",
+        choice(*get_args(TensorFiles)),
+    )
+    compiled: Compiled = own_key(
         "not_seen",
         "`not_seen`: a region of torch.compile is recorded as one call; `eager`: it runs uncompiled while a step "
         "is dumped, and is seen; see below",
         choice(*get_args(Compiled)),
-        ours=True,
     )
-    graph_taps: GraphTaps = key(
+    graph_taps: GraphTaps = own_key(
         "beside",
         "`beside`: what MindSpore compiles is read from a copy that runs beside it; `always`: where that cannot "
         "be, the run itself has taps, and its last bits may change; see below",
         choice(*get_args(GraphTaps)),
-        ours=True,
     )
-    optimizer_grad: bool = key(
+    optimizer_grad: bool = own_key(
         False,
         "true, false: at L0 and mix, also record the gradients that an optimizer's step gets (after DDP or FSDP "
         "averaged them, after clipping), as `optimizer_grad`",
         flag,
-        ours=True,
     )
-    step_ends: str = key(
+    step_ends: str = own_key(
         "update",
         "`update`, `all`, `last:<optimizer>` or `calls:<package.module:function>`: when a step ends under `probe run`; "
         "see below",
         step_rule,
-        ours=True,
         fixed=True,
     )
-    first_step: int | str = key(
+    first_step: int | str = own_key(
         0,
         "a whole number, or `auto` (the optimizers' own count): the number of the first step under `probe run`",
         first_number,
-        ours=True,
         fixed=True,
     )
-    record_when: RecordWhen = key(
+    record_when: RecordWhen = own_key(
         "training",
         "`training`: under `probe run`, forwards in training mode begin a step; `grad`: all that have gradients",
         choice(*get_args(RecordWhen)),
-        ours=True,
         fixed=True,
     )
-    keep: Keep | None = key(
-        None,
-        "`{last: K}`: only the last K steps that were dumped stay; see below",
-        kept_steps,
-        ours=True,
+    keep: Keep | None = own_key(
+        None, "`{last: K}`: only the last K steps that were dumped stay; see below", kept_steps
     )
-    on_non_finite: OnNonFinite = key(
+    on_non_finite: OnNonFinite = own_key(
         "record",
         "`record`, `raise` or `break`: what happens at the call where values begin that are not finite; see below",
         choice(*get_args(OnNonFinite)),
-        ours=True,
     )
-    max_bytes: int | None = key(
+    max_bytes: int | None = own_key(
         None,
         "whole number above 0: bytes that the processes of the run may have in `dump_path` together; see below",
         positive,
-        ours=True,
     )
-    min_free_bytes: int | None = key(
+    min_free_bytes: int | None = own_key(
         None,
         "whole number above 0: bytes that stay free on the file system of `dump_path`; see below",
         positive,
-        ours=True,
     )
-    when: tuple[Condition, ...] = key(
+    export: str | None = own_key(
+        None,
+        "`parquet`, or the address of a folder: each step that has ended is also written as tables, to "
+        "`<dump_path>/parquet` or there; see below",
+        tables_address,
+        fixed=True,
+    )
+    when: tuple[Condition, ...] = own_key(
         (),
         "list of conditions: `non_finite`, `norm(parameters_grad) > 1e3`, `spike(loss) > 5`, `SIGUSR1`, `file: PATH`, "
         "a function or `package.module:function`: the steps around one that meets any are kept; see below",
         conditions,
-        ours=True,
         fixed=True,
     )
-    then: Then | None = key(
+    then: Then | None = own_key(
         None,
         "`{level: mix, task: tensor, steps: 1, times: 1}`: how the steps after such a one are dumped, and how often "
         "that happens; see below",
         reaction,
-        ours=True,
         fixed=True,
     )
-    moments: bool = key(
-        False,
-        "true, false: task `watch` also has the norms of the optimizers' moments",
-        flag,
-        section=True,
-        ours=True,
+    moments: bool = own_key(
+        False, "true, false: task `watch` also has the norms of the optimizers' moments", flag, section=True
     )
-    updates: bool = key(
+    updates: bool = own_key(
         False,
         "true, false: task `watch` also has the norms of what updates changed, for which it keeps a second copy of the "
         "weights",
         flag,
         section=True,
-        ours=True,
     )
-    models: tuple[str, ...] = key(
+    models: tuple[str, ...] = own_key(
         (),
         "names of classes: the models, where `probe run` is not to take what optimizers train",
         names,
-        ours=True,
         fixed=True,
     )
-    reload: bool = key(
+    reload: bool = own_key(
         False,
         "true, false: read the file again at each step() when it has changed; see below",
         flag,
-        ours=True,
         fixed=True,
     )
     device: Device = key(
@@ -261,6 +253,22 @@ class Config:
     """The statistics that `summary_mode` lists at level "L2", as MindSpore and msprobe name them."""
     warnings: tuple[str, ...] = attrs.field(default=(), eq=False)
     """Sentences for the user: keys without effect, settings that hinder each other."""
+
+    @property
+    def kind(self) -> Task:
+        """Return what the task records, keeps and writes."""
+        return TASKS[self.task]
+
+    @property
+    def tables(self) -> str | None:
+        """Return the address of the tables that steps become while the run goes on; None where they do not."""
+        where = str(self.dump_path / "parquet") if self.export == "parquet" else self.export
+        return where if self.kind.calls else None
+
+    @property
+    def wants_files(self) -> bool:
+        """Return whether tensors get files, all or some."""
+        return self.kind.files or bool(self.tensor_list)
 
 
 _DECLARED = declared_keys(Config)

@@ -1,6 +1,6 @@
 """Check configuration values against each other, and dump_path against what is on the disk."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from probe_format.errors import FormatError, Problem
@@ -13,12 +13,12 @@ from .entries import LocateKey
 
 def contradictions(config: Config, locate: LocateKey) -> Iterator[Problem]:
     """Yield a problem for each combination of values that cannot be done. locate: returns where a key was given."""
-    if config.task == "structure" and config.level == "debug":
-        yield Problem(locate("level"), "level 'debug' saves values, and task 'structure' records none.",
+    if not config.kind.values and config.level == "debug":
+        yield Problem(locate("level"), f"level 'debug' saves values, and task {config.task!r} records none.",
                       'Write task "statistics" or "tensor".')  # fmt: skip
-    if config.tensor_list and config.task != "statistics":
+    if config.tensor_list and not config.kind.picks_files:
         yield Problem(locate("tensor_list"), f"is only for task 'statistics', and task is {config.task!r}.",
-                      "Task tensor saves every recorded tensor; choose with list." if config.task == "tensor"
+                      "Task tensor saves every recorded tensor; choose with list." if config.kind.files
                       else 'Remove it, or write task "statistics".')  # fmt: skip
     if config.on_non_finite != "record" and len(config.data_mode & {"input", "output"}) == 1:
         yield Problem(locate("on_non_finite"), "compares what goes into a call with what comes out, and data_mode "
@@ -34,21 +34,30 @@ def contradictions(config: Config, locate: LocateKey) -> Iterator[Problem]:
 def _conditions(config: Config, locate: LocateKey) -> Iterator[Problem]:
     if config.then is not None and not config.when:
         yield Problem(locate("then"), "nothing makes it happen.", 'Write when as well: ["non_finite"].')
-    if config.when and config.task == "watch":
-        yield Problem(locate("when"), "judges steps that are dumped, and task 'watch' dumps none.",
-                      'Write task "statistics", and keep.')  # fmt: skip
-        return
     for i, condition in enumerate(config.when):
-        if condition.kind in ("non_finite", "norm"):
-            yield from _numbers_for(condition, config, f"{locate('when')}[{i}]")
+        at = f"{locate('when')}[{i}]"
+        if not config.kind.calls:
+            yield from _rows_for(condition, config, at)
+        elif condition.kind in ("non_finite", "norm"):
+            yield from _numbers_for(condition, config, at)
+
+
+def _rows_for(condition: Condition, config: Config, at: str) -> Iterator[Problem]:
+    """Yield what a condition looks at and the rows of task `watch` do not have."""
+    if condition.kind == "non_finite" and condition.subject == "backward":
+        yield Problem(at, f"{condition.text!r}: task 'watch' has no numbers of the backward pass.",
+                      'Write "non_finite(gradients)".')  # fmt: skip
+    elif condition.kind == "non_finite" and condition.subject == "forward" and not config.list:
+        yield Problem(at, f"{condition.text!r}: task 'watch' looks at what modules return where list chooses them.",
+                      'Write list: ["layers."], or "non_finite(gradients)".')  # fmt: skip
 
 
 def _numbers_for(condition: Condition, config: Config, at: str) -> Iterator[Problem]:
     """Yield what keeps a configuration from recording the numbers that a condition looks at."""
     what = f"{condition.text!r} looks at numbers,"
-    if config.task == "structure":
+    if not config.kind.values:
         yield Problem(
-            at, f"{what} and task 'structure' records none.", 'Write task "statistics" or "tensor".'
+            at, f"{what} and task {config.task!r} records none.", 'Write task "statistics" or "tensor".'
         )
     elif config.summary_mode == "xor":
         yield Problem(at, f"{what} and summary_mode 'xor' records none.", 'Write "statistics" or "md5".')
@@ -62,6 +71,7 @@ def _numbers_for(condition: Condition, config: Config, at: str) -> Iterator[Prob
         yield Problem(at, f"{what} and they are not recorded.", "Set optimizer_grad: true.")
 
 
+_WHOSE = {"debug": "save() was asked for each value", "L2": "the framework's own dumper writes them"}
 _EXAMPLES = {
     "L0": "'Module.fc1.Linear.forward.0'",
     "L1": "'Functional.relu.0.forward'",
@@ -99,40 +109,56 @@ def _call(text: str) -> ApiName | ModuleName | None:
     return name if isinstance(name, ApiName | ModuleName) else None
 
 
+def _has_no_calls(config: Config) -> bool:
+    return config.level not in _EXAMPLES
+
+
+def _is_set_without_calls(key: str) -> Callable[[Config], bool]:
+    return lambda config: (
+        _has_no_calls(config) and not any(getattr(config, key) is x for x in (None, False, ()))
+    )
+
+
+def _has_no_numbers(config: Config) -> bool:
+    return _has_no_calls(config) or not config.kind.values or config.summary_mode == "xor"
+
+
+_IS_WHOLE = "steps of level {0.level!r} are whole, and all stay, as {2}; {1} has no effect."
+_IS_READ_ONCE = "at level {0.level!r} the file is not read again; {1} has no effect."
+_IS_FOR_WATCH = "is for task 'watch', and task is {0.task!r}; no effect."
+#: Settings that others hinder: (key, whether they do, a sentence on the configuration and the key).
+_HINDRANCES: tuple[tuple[str, Callable[[Config], object], str], ...] = (
+    ("async_dump", lambda c: c.async_dump and c.summary_mode != "statistics",
+     "a checksum needs the bytes as they are at the call, so it is computed there (summary_mode {0.summary_mode!r}); "
+     "statistics and tensor files are put off."),
+    ("level", lambda c: c.level == "debug" and (c.scope or c.list or c.tensor_list),
+     "at level 'debug' only save() records; scope and lists have no effect."),
+    ("compiled", lambda c: c.compiled == "eager" and _has_no_calls(c),
+     "at level {0.level!r} no calls are recorded; compiled has no effect."),
+    *((key, _is_set_without_calls(key), _IS_WHOLE) for key in ("keep", "max_bytes", "min_free_bytes")),
+    ("export", _is_set_without_calls("export"), "level {0.level!r} has no tables; export has no effect."),
+    ("on_non_finite", lambda c: c.on_non_finite != "record" and _has_no_numbers(c),
+     "there are no calls with numbers to look at; no effect."),
+    *((key, _is_set_without_calls(key), _IS_READ_ONCE) for key in ("reload", "dump_enable")),
+    ("when", _is_set_without_calls("when"), "level {0.level!r} has no conditions; when has no effect."),
+    ("optimizer_grad", lambda c: c.optimizer_grad and (c.level not in ("L0", "mix") or not c.kind.values),
+     "only levels 'L0' and 'mix' record gradients of parameters; no effect."),
+    ("moments", lambda c: c.moments and c.kind.calls, _IS_FOR_WATCH),
+    ("updates", lambda c: c.updates and c.kind.calls, _IS_FOR_WATCH),
+    ("data_mode", lambda c: "all" not in c.data_mode and not c.kind.values,
+     "task {0.task!r} records no values; data_mode has no effect."),
+)  # fmt: skip
+
+
 def hindrances(config: Config, locate: LocateKey) -> Iterator[str]:
     """Yield a sentence for each setting that is allowed but hinders another. locate: returns where a key was given."""
-    if config.async_dump and config.summary_mode != "statistics":
-        yield (
-            f"{locate('async_dump')}: a checksum needs the bytes as they are at the call, so it is computed "
-            f"there (summary_mode {config.summary_mode!r}); statistics and tensor files are put off."
-        )
-    for i, text in enumerate(config.scope if config.level in _EXAMPLES else ()):
+    for key, are_hindered, sentence in _HINDRANCES:
+        if are_hindered(config):
+            yield f"{locate(key)}: {sentence.format(config, key, _WHOSE.get(config.level))}"
+    for i, text in enumerate(() if _has_no_calls(config) else config.scope):
         if _call(text) is None:
             at = f"{locate('scope')}[{i}]"
             yield f"{at}: {text!r} is not the full name of a call, such as {_EXAMPLES[config.level]}."
-    if config.level == "debug" and (config.scope or config.list or config.tensor_list):
-        yield f"{locate('level')}: at level 'debug' only save() records; scope and lists have no effect."
-    if config.compiled == "eager" and config.level not in _EXAMPLES:
-        yield f"{locate('compiled')}: at level {config.level!r} no calls are recorded; compiled has no effect."
-    for key in ("keep", "max_bytes", "min_free_bytes"):
-        if getattr(config, key) is not None and config.level not in _EXAMPLES:
-            yield f"{locate(key)}: steps of level {config.level!r} are whole, and all stay; {key} has no effect."
-    if config.on_non_finite != "record":
-        has_numbers = config.task != "structure" and config.summary_mode != "xor"
-        if config.level not in _EXAMPLES or not has_numbers:
-            yield f"{locate('on_non_finite')}: there are no calls with numbers to look at; no effect."
-    for key in ("reload", "dump_enable"):
-        if getattr(config, key) and config.level not in _EXAMPLES:
-            yield f"{locate(key)}: at level {config.level!r} the file is not read again; {key} has no effect."
-    if config.when and config.level not in _EXAMPLES:
-        yield f"{locate('when')}: level {config.level!r} has no conditions; when has no effect."
-    if config.optimizer_grad and (config.level not in ("L0", "mix") or config.task == "structure"):
-        yield f"{locate('optimizer_grad')}: only levels 'L0' and 'mix' record gradients of parameters; no effect."
-    for name in ("moments", "updates"):
-        if getattr(config, name) and config.task != "watch":
-            yield f"{locate(name)}: is for task 'watch', and task is {config.task!r}; no effect."
-    if "all" not in config.data_mode and config.task == "structure":
-        yield f"{locate('data_mode')}: task 'structure' records no values; data_mode has no effect."
 
 
 def earlier_dump(dump_path: Path, found: Sequence[Path]) -> Problem:

@@ -35,14 +35,19 @@ def key(default: Any, says: str, check: Check, *, converter: Any = None, **more:
     return attrs.field(default=default, converter=converter, metadata={"key": Key(says, check, **more)})
 
 
+def own_key(default: Any, says: str, check: Check, **more: Any) -> Any:
+    """Return a field that is a key of Probe's own."""
+    return key(default, says, check, ours=True, **more)
+
+
 def declared_keys(settings: type) -> Mapping[str, Key]:
     """Return the keys that a class of settings declares, by name."""
     return {field.name: field.metadata["key"] for field in attrs.fields(settings) if "key" in field.metadata}
 
 
 IDLE_SECTIONS: dict[str, str] = {
-    "run_ut": "Dump with task statistics or tensor; checking single APIs is msprobe's own job.",
-    "acc_check": "Dump with task statistics or tensor; checking single APIs is msprobe's own job.",
+    "run_ut": "Dump with task tensor; then `probe check DIR` runs each recorded call again in float64.",
+    "acc_check": "Dump with task tensor; then `probe check DIR` runs each recorded call again in float64.",
     "overflow_check": 'Write "statistics": every dump counts NaN and infinities and reports the first.',
     "nan_check": 'Write "statistics": every dump counts NaN and infinities and reports the first.',
     "diff_check": 'Write "tensor", and compare two dumps.',
@@ -54,8 +59,8 @@ IDLE_SECTIONS: dict[str, str] = {
 
 NOT_WATCHED = {
     "level", "precision", "extra_info", "async_dump", "async_bytes", "risk_level", "scope", "tensor_list", "data_mode",
-    "summary_mode", "views", "apis", "zero_count", "share", "compiled", "graph_taps", "optimizer_grad", "keep",
-    "max_bytes", "min_free_bytes",
+    "summary_mode", "views", "apis", "zero_count", "sketch", "share", "compiled", "graph_taps", "optimizer_grad",
+    "keep", "max_bytes", "min_free_bytes", "export",
 }  # fmt: skip
 """The keys that have no effect under task `watch`, which records no calls."""
 

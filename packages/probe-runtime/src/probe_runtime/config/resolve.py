@@ -7,8 +7,9 @@ import attrs
 from probe_format.errors import ConfigError, Problem
 from probe_format.excerpts import cut
 from probe_format.suggest import did_you_mean
+from probe_format.task import TASKS
 
-from .config import Config, keys_of
+from .config import SECTIONS, Config, keys_of
 from .config_file import ConfigFile
 from .cross_checks import contradictions, hindrances
 from .entries import ConfigEntry, Findings, entries
@@ -31,7 +32,7 @@ def resolve(file: Mapping[str, Any] | None = None, **arguments: Any) -> Config:
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
 
-    task = arguments.get("task") or given.get("task") or "statistics"
+    task = arguments.get("task") or given.get("task") or SECTIONS[0]
     known = findings.keys
     for key in arguments.keys() - known.keys():
         what = f"{key!r} is not a key of the configuration."
@@ -65,12 +66,17 @@ def _fill(values: dict[str, Any], places: dict[str, str], findings: Findings) ->
     if "dump_path" not in values:
         findings.warnings.append(f"dump_path is not set; writing to {Config().dump_path}.")
     # A structure without modules would be a plain list of calls: msprobe takes L1 as mix here, and so does Probe.
-    if values.get("task") == "structure" and values.setdefault("level", "mix") == "L1":
+    task = TASKS[values.get("task", SECTIONS[0])]
+    if not task.values and values.setdefault("level", "mix") == "L1":
         values["level"] = "mix"
-        findings.warnings.append(f"{places['level']}: task 'structure' needs modules, so L1 is taken as mix.")
-    if values.get("task") == "watch":
+        findings.warnings.append(
+            f"{places['level']}: task {task.name!r} needs modules, so L1 is taken as mix."
+        )
+    if not task.calls:
         idle = [places[key] for key in places if key in NOT_WATCHED]
-        findings.warnings.extend(f"{where}: task 'watch' records no calls; no effect." for where in idle)
+        findings.warnings.extend(
+            f"{where}: task {task.name!r} records no calls; no effect." for where in idle
+        )
         values = {key: value for key, value in values.items() if key not in NOT_WATCHED} | {"level": "L0"}
     if values.get("level") == "L2":
         _fill_kernels(values, places, findings)

@@ -20,7 +20,7 @@ _LEVELS = ("L0", "L1", "mix")
 _REMEDY = "Put it back as it was, or close() the debugger and make another."
 
 
-class Source:
+class ConfigSource:
     """Where a configuration comes from: a file, if there is one, and arguments, which win over it.
 
     path: the file as given; None without one.
@@ -33,7 +33,7 @@ class Source:
         self._seen: tuple[int, ...] | None = None
         self._first: Mapping[str, Any] = {}
 
-    def is_same(self, other: Source) -> bool:
+    def is_same(self, other: ConfigSource) -> bool:
         """Return whether this is the same file, with the same arguments."""
         return _absolute(self.path) == _absolute(other.path) and self.arguments == other.arguments
 

@@ -1,7 +1,7 @@
 """Check single configuration values: each check returns the value as Probe keeps it, and its problems."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,37 @@ def positive(value: object, where: str) -> Checked:
     return (value, ()) if value > 0 else _one(where, f"{value} is not above 0.", "Write 1 or more.")
 
 
+def mapping(
+    make: Callable[..., Any],
+    keys: Mapping[str, Check],
+    what: str,
+    example: str,
+    required: Sequence[str] = (),
+) -> Check:
+    """Return a check for a mapping of ``keys``, which is kept as what ``make`` makes of it.
+
+    what: says in a message of another value what it does not do.
+    required: keys that must be there.
+    """
+
+    def check(value: object, where: str) -> Checked:
+        if not isinstance(value, Mapping):
+            return _one(where, f"{brief(value)} {what}", example)
+        found: dict[str, Any] = {}
+        problems: list[Problem] = []
+        for name, given in value.items():
+            if name not in keys:
+                hint = did_you_mean(str(name), list(keys)) or example
+                problems.append(Problem(where, f"{brief(name)} is not known.", hint))
+            elif given is not None or name in required:
+                found[name], wrong = keys[name](given, f"{where}.{name}")
+                problems += wrong
+        problems += [Problem(where, f"{name} is missing.", example) for name in required if name not in value]
+        return (None, tuple(problems)) if problems else (make(**found), ())
+
+    return check
+
+
 def _path(value: object, where: str, example: str) -> Checked:
     if not isinstance(value, str | os.PathLike):
         return _one(where, f"{_is(value)}, not a path.", f'Write e.g. "{example}".')
@@ -149,6 +180,18 @@ def output_path(value: object, where: str) -> Checked:
     if path is not None and os.path.exists(path) and not os.path.isdir(path):
         return _one(where, f"{path} is a file, not a directory.", "Give another path.")
     return path, problems
+
+
+def tables_address(value: object, where: str) -> Checked:
+    """Check for ``parquet``, a folder, or an address with ``://``. Kept as text."""
+    if isinstance(value, str) and (value == "parquet" or "://" in value) and "\0" not in value:
+        return value, ()
+    if (
+        isinstance(value, str) and value.strip() and os.sep not in value
+    ):  # the name of another form, or a slip
+        return _one(where, f"{value!r} is no address.", "Write parquet, ./tables or e.g. s3://bucket/run.")
+    path, problems = output_path(value, where)
+    return (None if problems else os.fspath(path)), problems
 
 
 def source_file(value: object, where: str) -> Checked:

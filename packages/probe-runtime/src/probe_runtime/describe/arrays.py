@@ -1,14 +1,13 @@
 """Describe a numpy array as it is in a record, and write its file."""
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from probe_format.jsonio import dumps, encode, members
-from probe_format.statistics import WHOLE
-from probe_format.tensors import array_object, npy_bytes, numbers_in, stored
+from probe_format.jsonio import dumps, members
+from probe_format.tensors import array_object, npy_bytes, stored
 from probe_format.values import ValuePath
 from probe_format.write import Coverage
 
@@ -18,7 +17,6 @@ from .step_files import StepFiles
 from .tensor_options import TensorOptions
 
 Array = npt.NDArray[Any]
-_PLAIN = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def array_json(
@@ -42,48 +40,25 @@ def array_json(
 
     Raises OSError when the disk is full.
     """
-    file = b""
-    if not placement.wants_file:
-        text, body = _described(a, options)
+    o = options
+    asked = partial(array_object, statistics=o.statistics, zero_count=o.zero_count, sketch=o.sketch)
+    describe = partial(asked, a, checksum=o.checksum)
+    write = partial(_write_file, a, placement, path, files)
+    if placement.wants_file and o.overlap and a.nbytes >= LARGE:
+        body, file = run_both(describe, write)
     else:
-        describe, write = partial(_described, a, options), partial(_write_file, a, placement, path, files)
-        large = options.overlap and a.nbytes >= LARGE
-        (text, body), file = run_both(describe, write) if large else (describe(), write())
+        body, file = describe(), write()
     if "unsupported" in body:
         coverage.add("unsupported", f"array: {body['unsupported']}")
     coverage.outcome("arrays", "recorded")
     summarise(placement, path, body)
-    return b"%b%b}" % (text, file)
-
-
-def _described(a: Array, options: TensorOptions) -> tuple[bytes, dict[str, Any]]:
-    """Return the JSON of an array's object without its end, and the object or, of a plain one, its numbers."""
-    only_four = options.statistics and not (options.checksum or options.zero_count)
-    if only_four and type(a) is np.ndarray and a.dtype in _PLAIN and a.size and a.flags.c_contiguous:
-        numbers = numbers_in(a.reshape(-1))
-        if numbers is not None:
-            body: dict[str, Any] = dict(zip(WHOLE, numbers, strict=True))
-            opening, name = _opening(a.dtype, a.shape)
-            text = opening + encode(body)[1:-1]
-            body["dtype"] = name
-            return text, body
-    body = array_object(
-        a, statistics=options.statistics, checksum=options.checksum, zero_count=options.zero_count
-    )
-    return dumps(body)[:-1], body
+    return b"%b%b}" % (dumps(body)[:-1], file)
 
 
 def _write_file(a: Array, placement: Placement, path: ValuePath, files: StepFiles) -> bytes:
-    """Write the array; return the members that its object gets for the file."""
-    if not a.size:
+    """Write the array if a file is wanted; return the members that its object gets for it."""
+    if not (placement.wants_file and a.size):
         return b""
     if a.dtype.hasobject:
         return members({"lost": "tensor file: an array of Python objects has no bytes of its own"})
     return files.save(placement, path, "npy", npy_bytes(stored(np.asarray(a))))
-
-
-@lru_cache(maxsize=1024)
-def _opening(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[bytes, str]:
-    """Return the JSON of a plain array up to its numbers, and the name of its dtype."""
-    name = str(dtype)
-    return dumps({"type": "numpy.ndarray", "dtype": name, "shape": list(shape)})[:-1] + b",", name

@@ -10,11 +10,11 @@ from probe_format.values import ValuePath
 from probe_format.write import Coverage, Summary, Tally
 
 from .arrays import array_json
-from .equal_files import WriteFile
 from .placement import Placement
 from .run_error import RunError
 from .step_files import StepFiles
 from .tensor_options import TensorOptions, summarise
+from .tensor_store import WriteFile
 
 
 class Leaf:
@@ -60,6 +60,7 @@ class Leaf:
             deferred=options.deferred,
             bound=options.bound,
             once=options.share,
+            packed=options.packed,
             numbers=self._holes,
         )
         self._tensors = Tally()
@@ -111,7 +112,7 @@ class Leaf:
         if found is not None:
             raise found
 
-    def limit(self, limited: Callable[[WriteFile], WriteFile]) -> None:
+    def limit(self, limited: Callable[[WriteFile, int], WriteFile]) -> None:
         """Make each file within a limit: see `StepFiles.limit`."""
         self._files.limit(limited)
 

@@ -13,13 +13,14 @@ from probe_format.jsonio import members
 from probe_format.layout import dump_path_of
 from probe_format.names import tensor_file_name
 from probe_format.safe_files import Folder
-from probe_format.tensors import byte_count, write_parts
+from probe_format.tensors import byte_count
 from probe_format.values import ValuePath
 from probe_format.write import Coverage, NoRoom
 
-from .equal_files import Buffer, EqualFiles, WriteFile
+from .equal_files import EqualFiles
 from .file_queue import FileQueue
 from .placement import Placement
+from .tensor_store import Buffer, OwnFiles, PackedFiles, TensorStore, WriteFile
 
 _FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 
@@ -33,8 +34,9 @@ class StepFiles:
     deferred: whether files are written by a thread of their own.
     bound: how many bytes may wait for it.
     once: whether a file with the bytes of an earlier one becomes a second name of that one.
+    packed: whether files are appended to packs.
     numbers: gives the numbers of holes.
-    write: makes a file, where ``once`` is not asked for.
+    write: makes a file in another way.
     """
 
     def __init__(
@@ -46,11 +48,13 @@ class StepFiles:
         deferred: bool = False,
         bound: int = 1 << 30,
         once: bool = False,
+        packed: bool = False,
         numbers: Iterator[int] | None = None,
-        write: WriteFile = write_parts,
+        write: WriteFile | None = None,
     ) -> None:
-        self._once, self._make = once, write
-        self._write = EqualFiles(write).write if once else write
+        self._store: TensorStore = PackedFiles() if packed else OwnFiles()
+        self._once, self._make = once, write or self._store.write
+        self._write = EqualFiles(self._store, self._make).write if once else self._make
         self._folder = Folder(directory, dump_path_of(directory.parent))
         self._coverage = coverage
         self._append = append
@@ -60,10 +64,14 @@ class StepFiles:
         self._queue: FileQueue | None = None
         self._lock = threading.Lock()
 
-    def limit(self, limited: Callable[[WriteFile], WriteFile]) -> None:
-        """Make each file within a limit. limited: makes of what makes a file what raises NoRoom where there is none."""
-        make = limited(self._make)
-        self._write = EqualFiles(make).write if self._once else make
+    def limit(self, limited: Callable[[WriteFile, int], WriteFile]) -> None:
+        """Write within a limit.
+
+        limited: takes what writes a file, and the block of which a file takes a multiple, and returns one that raises
+        NoRoom beyond the limit.
+        """
+        make = limited(self._make, self._store.block)
+        self._write = EqualFiles(self._store, make).write if self._once else make
 
     def save(
         self, placement: Placement, path: ValuePath, suffix: str, parts: Sequence[Buffer], number: int = 0
@@ -82,9 +90,8 @@ class StepFiles:
         claim = tensor_file_name if placement.names is None else placement.names.claim
         name = claim(placement.record, placement.category, path, suffix)
         if self._deferred:
-            return self._later(
-                name, number, [bytes(part) for part in parts]
-            )  # the run may go on changing the memory
+            # As copies: the run may go on changing the memory.
+            return self._later(name, number, [bytes(part) for part in parts])
         try:
             return self._written(name, parts)
         except NoRoom as error:
@@ -101,10 +108,8 @@ class StepFiles:
     def _written(self, name: str, parts: Sequence[Buffer]) -> bytes:
         """Write a file; return the members that say so. Raises OSError."""
         crc = self._write(name, parts, self._folder)
-        return b',"data_name":"%b","data_crc32":"%08x"' % (
-            name.encode(),
-            crc,
-        )  # a safe name has nothing to escape
+        # A safe name has nothing to escape.
+        return b',"data_name":"%b","data_crc32":"%08x"' % (name.encode(), crc)
 
     def _later(self, name: str, number: int, parts: Sequence[Buffer]) -> bytes:
         with self._lock:
@@ -141,6 +146,7 @@ class StepFiles:
         if self._queue is not None:
             self._queue.close()
             self._queue = None
+        self._store.close()
         self._folder.close()
 
 

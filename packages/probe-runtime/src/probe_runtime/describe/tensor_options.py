@@ -24,7 +24,9 @@ class TensorOptions:
     statistics: whether statistics are computed.
     checksum: None, ``md5`` or ``xor``.
     zero_count: whether zeros are counted.
+    sketch: whether tensors of floats have a sketch.
     share: whether files of equal bytes become second names of one file.
+    packed: whether files are appended to packs.
     deferred: whether files are written by a thread while the run goes on.
     bound: how many bytes may wait for that thread.
     overlap: whether a large file is written while its numbers are computed.
@@ -34,7 +36,9 @@ class TensorOptions:
     statistics: bool = True
     checksum: str | None = None
     zero_count: bool = False
+    sketch: bool = False
     share: bool = True
+    packed: bool = False
     deferred: bool = False
     bound: int = 1 << 30
     overlap: bool = False
@@ -47,7 +51,9 @@ def options_of(config: Config, directory: Path) -> TensorOptions:
         statistics=config.summary_mode != "xor",
         checksum=None if config.summary_mode == "statistics" else config.summary_mode,
         zero_count=config.zero_count,
+        sketch=config.sketch,
         share=config.share,
+        packed=config.tensor_files == "packed",
         deferred=config.async_dump,
         bound=config.async_bytes,
     )

@@ -1,10 +1,12 @@
 """Read the list of functions to record: a package's own apis.yaml, with the user's file applied over it."""
 
+from __future__ import annotations
+
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 from probe_format.errors import ConfigError, Problem
@@ -17,29 +19,47 @@ from .lookup import resolve_owner
 RISK_LEVELS = ("ALL", "FOCUS", "CORE")
 
 
-class Api(Protocol):
-    """One listed name. Equal to another of the same section and name."""
+@attrs.frozen
+class Api:
+    """A listed name. Equal to another of the same section and name.
+
+    section: a key of `ApiFile.sections`, "torch".
+    name: dotted name below the section's objects, "linalg.svd".
+    source: the list that it is of.
+    """
+
+    section: str
+    name: str
+    source: ApiFile = attrs.field(eq=False, repr=False)
 
     @property
-    def section(self) -> str: ...
-    @property
-    def name(self) -> str: ...
+    def prefix(self) -> str:
+        """Return the first part of the record's name: "Torch"."""
+        return self.source.sections[self.section][0]
+
     @property
     def api(self) -> str:
-        """Return the name that records carry."""
+        """Return the second part of the record's name; a dotted name is cut to its last part: "svd"."""
+        return self.name if self.name.startswith(self.source.whole) else self.name.rpartition(".")[2]
+
+    @property
+    def composite(self) -> bool:
+        """Return whether the calls inside it are recorded too, so that they count as msprobe counts them."""
+        return self.source.is_composite(self)
 
     @property
     def owners(self) -> tuple[str, ...]:
         """Return the dotted paths of the objects below which `name` is looked up."""
+        return self.source.sections[self.section][1]
 
 
 @attrs.frozen
 class Apis:
     """The names to record, in a fixed order: an object listed twice is labelled by its first place."""
 
-    apis: tuple[Any, ...]
+    apis: tuple[Api, ...]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Api]:
         return iter(self.apis)
 
     def __len__(self) -> int:
@@ -50,24 +70,30 @@ class Apis:
         return tuple(api.name for api in self.apis if api.section == section)
 
 
-@attrs.frozen
-class Source:
-    """A package's list of functions, and what its sections mean."""
+@attrs.frozen(eq=False)
+class ApiFile:
+    """A package's list of functions, and what its sections mean.
+
+    file: its apis.yaml: sections with lists of names; `more` (may be missing) and `views` with more of each; and
+        `risk_level`.
+    sections: name of a section -> (prefix of the labels, dotted paths of the objects that carry the names).
+    whole: how the names begin that records have as they are. msprobe does not record them: Torch.erf.0 must be the
+        first torch.erf, whatever torch.special.erf does.
+    is_composite: returns whether the calls inside a function are recorded too.
+    example: a line of a user's file, for error messages.
+    known: the file where the names can be read, for error messages: "probe_torch/apis.yaml".
+    """
 
     file: Path
-    """Its apis.yaml: sections with lists of names; `more` (may be missing) and `views` with more of each; and
-    `risk_level`."""
-    sections: tuple[str, ...]
-    make: Callable[[str, str], Any]
-    """Takes (section, name) and returns the Api."""
+    sections: Mapping[str, tuple[str, tuple[str, ...]]]
+    whole: tuple[str, ...]
+    is_composite: Callable[[Api], bool]
     example: str
-    """A line of a user's file, for error messages."""
     known: str
-    """The file where the names can be read, for error messages: "probe_torch/apis.yaml"."""
 
 
 def load(
-    source: Source, path: str | Path | None = None, *, views: bool = False, risk_level: str = "ALL"
+    source: ApiFile, path: str | Path | None = None, *, views: bool = False, risk_level: str = "ALL"
 ) -> Apis:
     """Return the functions to record.
 
@@ -100,7 +126,7 @@ def load(
         api
         for section, names in chosen.items()
         for name in names
-        if wanted(api := source.make(section, name))
+        if wanted(api := Api(section, name, source))
     ]
     if path is not None:
         apis = _with_user_file(apis, Path(path), text, source)
@@ -119,9 +145,37 @@ def _plain(text: Mapping[str, Any], section: str) -> list[str]:
     return [*text.get(section, ()), *text.get("more", {}).get(section, ())]
 
 
-def _with_user_file(apis: list[Any], path: Path, text: Mapping[str, Any], source: Source) -> list[Any]:
+def _with_user_file(apis: list[Api], path: Path, text: Mapping[str, Any], source: ApiFile) -> list[Api]:
     """Return `apis` with the additions and removals of the user's file. Raises ConfigError as `load` does."""
-    how = f'write sections as "{source.example}"'
+    problems: list[Problem] = []
+    added: list[Api] = []
+    removed: set[Api] = set()
+    for section, names in _sections_in(path, f'write sections as "{source.example}"').items():
+        where = f"{path}: {section}"
+        if section not in source.sections:
+            remedy = _remedy(str(section), source.sections, source)
+            problems.append(Problem(where, "is not a section", remedy))
+            continue
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            problems.append(Problem(where, "is not a list of names", "write it as [name, name, -name]"))
+            continue
+        listed = {*_plain(text, section), *text["views"].get(section, ())}
+        for name in names:
+            removes = name.startswith("-")
+            api = Api(section, name.removeprefix("-"), source)
+            if problem := _problem_with(api, listed, where, source, removes=removes):
+                problems.append(problem)
+            elif removes:
+                removed.add(api)
+            else:
+                added.append(api)
+    if problems:
+        raise ConfigError(problems)
+    return [api for api in apis if api not in removed] + added
+
+
+def _sections_in(path: Path, how: str) -> Mapping[Any, Any]:
+    """Return what a user's file holds. Raises ConfigError where that is no sections. how: they are written."""
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)
@@ -135,38 +189,14 @@ def _with_user_file(apis: list[Any], path: Path, text: Mapping[str, Any], source
         raise ConfigError([Problem(str(path), f"is not YAML: {error}", how)]) from error
     except RecursionError:
         raise ConfigError([Problem(str(path), "is nested too deeply", how)]) from None
-    if loaded is None:
-        return apis
-    if not isinstance(loaded, Mapping):
+    if loaded is not None and not isinstance(loaded, Mapping):
         raise ConfigError([Problem(str(path), f"holds a {type(loaded).__name__}, not sections", how)])
-    problems: list[Problem] = []
-    added: list[Any] = []
-    removed: set[Any] = set()
-    for section, names in loaded.items():
-        where = f"{path}: {section}"
-        if section not in source.sections:
-            problems.append(
-                Problem(where, "is not a section", _remedy(str(section), source.sections, source))
-            )
-        elif not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            problems.append(Problem(where, "is not a list of names", "write it as [name, name, -name]"))
-        else:
-            listed = {*_plain(text, section), *text["views"].get(section, ())}
-            for name in names:
-                api = source.make(section, name.removeprefix("-"))
-                problem = _problem_with(api, listed, where, source, removes=name.startswith("-"))
-                if problem:
-                    problems.append(problem)
-                elif name.startswith("-"):
-                    removed.add(api)
-                else:
-                    added.append(api)
-    if problems:
-        raise ConfigError(problems)
-    return [api for api in apis if api not in removed] + added
+    return loaded or {}
 
 
-def _problem_with(api: Api, listed: set[str], where: str, source: Source, *, removes: bool) -> Problem | None:
+def _problem_with(
+    api: Api, listed: set[str], where: str, source: ApiFile, *, removes: bool
+) -> Problem | None:
     """Return the problem with a name of the user's file; None if it has none."""
     if removes:
         if api.name in listed:
@@ -194,7 +224,7 @@ def _is_callable(owner: Any, name: str) -> bool:
     return callable(found) and not inspect.isclass(found)
 
 
-def _remedy(name: str, known: Iterable[str], source: Source) -> str:
+def _remedy(name: str, known: Iterable[str], source: ApiFile) -> str:
     close = nearest(name, known)
     if close:
         return "did you mean " + ", ".join(close) + "?"

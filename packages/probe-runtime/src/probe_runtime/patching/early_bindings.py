@@ -14,11 +14,11 @@ from typing import Any
 import attrs
 from probe_format.own_code import OWN_MODULES
 
-from .places import Default, Found, Item, Member, Stood
+from .places import Default, Holder, Item, Member, Stood
 
 # Modules that cannot hold a model's functions, or must not be touched.
 NEVER_SCANNED = frozenset(
-    {*sys.stdlib_module_names, "torch_npu", "triton", "numpy", "scipy", "sympy", "mpmath", "networkx"}
+    {*sys.stdlib_module_names, "triton", "numpy", "scipy", "sympy", "mpmath", "networkx"}
     | {"jinja2", "yaml", "attr", "attrs", "orjson", "pytest", "_pytest", "hypothesis"}
     | {*OWN_MODULES}
 ) - {"__main__"}
@@ -65,11 +65,11 @@ class EarlyBindings:
         # No modules are held, only their names: what Python clears as it exits must go then.
         self._known: dict[int, str] = {}
         self._users: list[str] = []
-        self._installed: list[Found] = []
+        self._installed: list[Holder] = []
 
-    def find(self, originals: Originals) -> list[Found]:
+    def find(self, originals: Originals) -> list[Holder]:
         imported = last_import()
-        if originals is not self._originals or imported != self._imported:
+        if originals is not self._originals or imported != self._imported or self._was_replaced():
             modules = sys.modules.copy()
             now = {id(module): name for name, module in reversed(modules.items())}
             if originals is not self._originals or not self._known.items() <= now.items():
@@ -83,7 +83,11 @@ class EarlyBindings:
             self._originals, self._imported, self._known = originals, imported, now
         return [*self._installed, *self._in_users(originals)]
 
-    def _in_users(self, originals: Originals) -> Iterator[Found]:
+    def _was_replaced(self) -> bool:
+        """Return whether another module stands under the name of a user's, which `last_import` does not tell."""
+        return any(self._known.get(id(sys.modules.get(name))) != name for name in self._users)
+
+    def _in_users(self, originals: Originals) -> Iterator[Holder]:
         for name in self._users:
             if (namespace := self._scan.namespace(name, sys.modules.get(name))) is not None:
                 deep = name == "__main__" or "__file__" in namespace or name in self._scan.deep
@@ -96,7 +100,7 @@ def last_import() -> tuple[Any, ...]:
     return name, id(sys.modules.get(name)), len(sys.modules)
 
 
-def find_in_modules(originals: Originals, scan: Scan) -> list[Found]:
+def find_in_modules(originals: Originals, scan: Scan) -> list[Holder]:
     """Return the places where modules hold one of the originals.
 
     In every module: its names. In a user's own (not installed among packages) also the items of its dicts and lists
@@ -105,7 +109,7 @@ def find_in_modules(originals: Originals, scan: Scan) -> list[Found]:
     return EarlyBindings(scan).find(originals)
 
 
-def find_in_namespaces(originals: Originals, namespaces: Iterable[Namespace]) -> list[Found]:
+def find_in_namespaces(originals: Originals, namespaces: Iterable[Namespace]) -> list[Holder]:
     """Return the places in a model's modules: attributes that are originals, and items of lists and dicts in them.
 
     namespaces: the attributes of each module.
@@ -119,12 +123,12 @@ def find_in_namespaces(originals: Originals, namespaces: Iterable[Namespace]) ->
     return list(chain.from_iterable(_items(originals, holder) for holder in (*tables, *rows)))
 
 
-def _places(originals: Originals, tables: list[Any], *, deep: bool = False) -> list[Found]:
+def _places(originals: Originals, tables: list[Any], *, deep: bool = False) -> list[Holder]:
     """Return the places in namespaces and other dicts. deep: whether to look into what their values hold, too.
 
     Next to none of the values is an original: so they are compared in C, many tables at a time.
     """
-    found: list[Found] = []
+    found: list[Holder] = []
     for i in range(0, len(tables), _AT_ONCE):
         some = tables[i : i + _AT_ONCE]
         if not originals.keys().isdisjoint(map(id, chain.from_iterable(map(dict.values, some)))):
@@ -142,7 +146,7 @@ def _places(originals: Originals, tables: list[Any], *, deep: bool = False) -> l
     return found
 
 
-def _items(originals: Originals, holder: Any) -> list[Found]:
+def _items(originals: Originals, holder: Any) -> list[Holder]:
     of_dict = isinstance(holder, dict)
     if originals.keys().isdisjoint(map(id, holder.values() if of_dict else holder)):
         return []
@@ -155,14 +159,14 @@ def _stood(originals: Originals, value: Any) -> Stood | None:
     return stood if stood is not None and stood.original is value else None
 
 
-def _defaults(originals: Originals, function: FunctionType) -> Iterator[Found]:
+def _defaults(originals: Originals, function: FunctionType) -> Iterator[Holder]:
     values: dict[int | str, Any] = dict(enumerate(function.__defaults__ or ()))
     for key, value in (values | (function.__kwdefaults__ or {})).items():
         if stood := _stood(originals, value):
             yield Default(function, key, stood)
 
 
-def _members(originals: Originals, owner: type) -> Iterator[Found]:
+def _members(originals: Originals, owner: type) -> Iterator[Holder]:
     for name, member in list(vars(owner).items()):
         of_class = isinstance(member, (staticmethod, classmethod))
         function = member.__func__ if of_class else member

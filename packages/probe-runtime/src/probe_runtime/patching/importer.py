@@ -1,4 +1,4 @@
-"""Run the code of modules, as they are imported, within a context."""
+"""Run the code of modules within a context when they are imported: with the originals in place, for one."""
 
 import importlib.abc
 import sys
@@ -44,12 +44,12 @@ class Importer(importlib.abc.MetaPathFinder):
             spec = find(fullname, path, target) if find else None
             if spec is not None:
                 if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(spec.loader, self._around)
+                    spec.loader = _AroundLoader(spec.loader, self._around)
                 return spec
         return None
 
 
-class _Loader(importlib.abc.Loader):
+class _AroundLoader(importlib.abc.Loader):
     def __init__(self, loader: Any, around: Around) -> None:
         self._loader = loader
         self._around = around

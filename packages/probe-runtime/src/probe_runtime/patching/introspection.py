@@ -1,4 +1,4 @@
-"""Give calls that inspect or copy a function the answers that they would get without Probe."""
+"""Give calls that inspect, copy or pickle a function the answers that they would get without Probe."""
 
 import copy
 import functools

@@ -7,7 +7,9 @@ from itertools import chain
 from types import MappingProxyType, ModuleType
 from typing import Any, Protocol
 
-from .places import Function, Place
+from probe_format.errors import ProbeError
+
+from .places import Function, Place, original_of
 from .switch import Label
 
 
@@ -60,6 +62,31 @@ def is_function(owner: Any, name: str) -> bool:
 def name_of(owner: Any) -> str:
     """Return a module's or class's name, for messages and prefixes."""
     return str(getattr(owner, "__name__", None) or type(owner).__name__)
+
+
+def function_of(apis: Iterable[Any], prefix: str, api: str, resolve: Callable[[str], Any]) -> Function:
+    """Return the listed function that records name by these two parts of a label.
+
+    apis: the list; a name that stands in it twice is of no use, but for `_SAME`.
+    resolve: as for `Listed`.
+    Raises ProbeError with the reason where it has none, or this version of the framework has not.
+    """
+    names = [each for each in apis if (each.prefix, each.api) == (prefix, api)]
+    if len({each.name for each in names}) > 1 and api not in _SAME:
+        raise ProbeError(f"its name stands for {' and '.join(each.name for each in names)}")
+    if not names:
+        raise ProbeError("it is not in the list of functions")
+    for each in names:
+        for path in each.owners:
+            owner, name = go_down(resolve(path), each.name)
+            if owner is not None and is_function(owner, name):
+                found: Function = original_of(getattr(owner, name))
+                return found
+    raise ProbeError("this version of the framework has no such function")
+
+
+#: Functions that a module of linear algebra has too, where they do the same.
+_SAME = frozenset(("det", "matmul", "matrix_exp", "matrix_power", "slogdet"))
 
 
 class Listed:

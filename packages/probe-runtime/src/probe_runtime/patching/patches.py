@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
+from attrs import define, field
 from probe_format.errors import UsageError
 from probe_format.excerpts import brief
 from probe_format.suggest import nearest
@@ -16,7 +17,7 @@ from .early_bindings import EarlyBindings, Originals, Scan, find_in_modules, fin
 from .importer import Importer
 from .kept import KeptCopies, functions_of
 from .lookup import Listed, Wrap, custom_place, go_down, is_function, name_of
-from .places import Found, Item, Place, Stood
+from .places import Holder, Item, Place, Stood
 from .registry import PlaceTable, lock
 from .stale_references import Own
 from .switch import Label, Switch, Tap
@@ -59,11 +60,17 @@ class Prepared:
             self.owners = _namespaces_of(self.table.places)
 
 
+@define(eq=False)
 class Patches:
-    """Send every call of a listed function through `tap`, while applied.
+    """Send every call of a listed function of one framework, which comes in as functions, through `tap`, while applied.
 
     tap: the function that gets the calls (`switch.Tap`).
-    missing: listed names that are not patched, and why.
+    switch: where the framework's wrappers find the tap.
+    prepared: the places of the listed names.
+    wrap: makes the wrapper of a registered function.
+    namespaces: takes a model and returns the attributes of each of its modules.
+    prepare: called before anything is replaced.
+    in_models: takes models and returns more places, which come and go with the models.
 
     A context manager; `apply` and `undo` nest. Patched are the listed names, where they are public; every name that
     another module bound to the same function before (`from torch import relu`); and in the models given to `apply` the
@@ -71,44 +78,28 @@ class Patches:
     Only one can be applied in a process: applying another raises UsageError.
     """
 
-    def __init__(
-        self,
-        tap: Tap,
-        switch: Switch,
-        prepared: Prepared,
-        wrap: Wrap,
-        namespaces: Callable[[Any], Iterable[dict[str, Any]]],
-        prepare: Callable[[], None] = lambda: None,
-        in_models: Callable[[Sequence[Any]], list[Place]] = lambda models: [],
-    ) -> None:
-        """Prepare patches of one framework, which comes in as functions.
+    tap: Tap
+    _switch: Switch
+    _prepared: Prepared
+    _wrap: Wrap
+    _namespaces: Callable[[Any], Iterable[dict[str, Any]]]
+    _prepare: Callable[[], None] = lambda: None
+    _in_models: Callable[[Sequence[Any]], list[Place]] = lambda models: []
+    _depth: int = 0
+    _suspensions: int = 0
+    _registered: list[tuple[Any, str]] = field(factory=list)
+    _custom: list[Place] = field(factory=list)
+    _tables: list[PlaceTable] = field(factory=list)  # of all that are replaced while applied
+    # Those of them in which the user has put something while applied.
+    _taken: list[Place] = field(factory=list)
+    _early: list[Holder] = field(factory=list)
+    _models: tuple[Any, ...] = ()
+    _of_models: list[Place] = field(factory=list)
+    _kept: KeptCopies = field(factory=KeptCopies)
+    _searched: Any = None
+    _importer: Importer = field(init=False)
 
-        tap: the function that gets the calls.
-        switch: where the framework's wrappers find the tap.
-        prepared: the places of the listed names.
-        wrap: makes the wrapper of a registered function.
-        namespaces: takes a model and returns the attributes of each of its modules.
-        prepare: called before anything is replaced.
-        in_models: takes models and returns more places, which come and go with the models.
-        """
-        self.tap = tap
-        self._switch = switch
-        self._prepared = prepared
-        self._wrap = wrap
-        self._namespaces = namespaces
-        self._prepare = prepare
-        self._in_models = in_models
-        self._depth = 0
-        self._suspensions = 0
-        self._registered: list[tuple[Any, str]] = []
-        self._custom: list[Place] = []
-        self._tables: list[PlaceTable] = []  # of all that are replaced while applied
-        self._taken: list[Place] = []  # those of them in which the user has put something while applied
-        self._early: list[Found] = []
-        self._models: tuple[Any, ...] = ()
-        self._of_models: list[Place] = []
-        self._kept = KeptCopies()
-        self._searched: Any = None
+    def __attrs_post_init__(self) -> None:
         # With the originals in place: modules keep what they import for longer than a dump lasts.
         self._importer = Importer(lambda name: self.suspended())
 
@@ -171,9 +162,7 @@ class Patches:
         self.apply()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.undo()
 
     @contextmanager
@@ -260,7 +249,7 @@ class Patches:
         originals, own = prepared.originals, PlaceTable([*self._of_models, *self._custom])
         own.check()
         self._tables = [prepared.table, own]
-        early: list[Found] = []
+        early: list[Holder] = []
         if self._custom:  # a registered name wins over the listed one
             registered = {(id(p.owner), p.name): p for p in self._custom}
             own_or_listed = [registered.get((id(p.owner), p.name), p) for p in prepared.table.places]

@@ -133,7 +133,7 @@ def _refuses_a_function(error: pickle.PicklingError) -> bool:
     return "not the same object" in str(error)
 
 
-class Unpickler(pickle.Unpickler):
+class OriginalsUnpickler(pickle.Unpickler):
     """Load originals for the names of functions, so that no loaded object holds a wrapper."""
 
     def find_class(self, module: str, name: str, /) -> Any:
@@ -147,7 +147,7 @@ def loading(original: Function) -> Function:
     @functools.wraps(original)
     def loads(data: Any, /, **options: Any) -> Any:
         with muted():
-            return Unpickler(io.BytesIO(data), **options).load()
+            return OriginalsUnpickler(io.BytesIO(data), **options).load()
 
     return loads
 
@@ -159,7 +159,7 @@ def loading_from(original: Function) -> Function:
     @functools.wraps(original)
     def load(file: Any, **options: Any) -> Any:
         with muted():
-            return Unpickler(file, **options).load()
+            return OriginalsUnpickler(file, **options).load()
 
     return load
 

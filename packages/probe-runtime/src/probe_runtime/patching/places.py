@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from .stand_in import stand_in
+from .stand_in import StandIn, stand_in
 
 Function = Callable[..., Any]
 
@@ -132,11 +132,11 @@ class Place:
         which = id(stood.replacement)
         with contextlib.suppress(TypeError):  # nothing can refer weakly to a property
             mine = weakref.ref(stood.replacement, lambda _: _stand_ins.pop(which, None))
-            _stand_ins[which] = _Known(mine, weakref.ref(self), stood.theirs, stood.original)
+            _stand_ins[which] = Known(mine, weakref.ref(self), stood.theirs, stood.original)
         return stood
 
 
-class _Known(NamedTuple):
+class Known(NamedTuple):
     """What is known of a replacement.
 
     place: its place.
@@ -150,7 +150,7 @@ class _Known(NamedTuple):
     original: Function
 
 
-_stand_ins: dict[int, _Known] = {}
+_stand_ins: dict[int, Known] = {}
 """id(replacement) -> what is known of it: replacements of one function are equal."""
 
 
@@ -160,11 +160,25 @@ def layered() -> set[int]:
     return {id(each.original) for each in known if _known(each.theirs) is not None}
 
 
-def _known(value: Any) -> _Known | None:
+def own_holders() -> set[int]:
+    """Return the ids of replacements, and of the cells and attributes in which they hold what they stand in for.
+
+    That may be another replacement: one of a method that is inherited, made while the method was replaced.
+    """
+    found = set(_stand_ins)
+    replacements: list[Any] = [known.replacement() for known in _stand_ins.copy().values()]
+    for each in replacements:
+        function = each.__call__ if issubclass(type(each), StandIn) else each
+        if type(function) is FunctionType:
+            found.update(map(id, (vars(each), *(function.__closure__ or ()))))
+    return found
+
+
+def _known(value: Any) -> Known | None:
     return _stand_ins.get(id(value.__func__ if isinstance(value, (staticmethod, classmethod)) else value))
 
 
-def _is_taken_back(known: _Known | None) -> bool:
+def _is_taken_back(known: Known | None) -> bool:
     return known is not None and not ((place := known.place()) and place.is_put)
 
 
@@ -202,7 +216,7 @@ def originals_by_id() -> dict[int, Any]:
     return {which: original_of(known.original) for which, known in _stand_ins.copy().items()}
 
 
-class Found:
+class Holder:
     """A holder of a function that was found; putting and taking back are one exchange in both directions."""
 
     __slots__ = ()
@@ -221,7 +235,7 @@ class Found:
 
 
 @attrs.frozen(eq=False)
-class Item(Found):
+class Item(Holder):
     """The item holder[key] of a namespace, a dict or a list."""
 
     holder: Any = attrs.field(repr=False)
@@ -237,7 +251,7 @@ class Item(Found):
 
 
 @attrs.frozen(eq=False)
-class Member(Found):
+class Member(Holder):
     """The attribute of a user's class.
 
     theirs, ours: what the class holds, which may be a static method around the function.
@@ -262,7 +276,7 @@ class Member(Found):
 
 
 @attrs.frozen(eq=False)
-class Default(Found):
+class Default(Holder):
     """A default argument of a function: `def block(x, act=F.relu)`.
 
     key: its index among the positional defaults, or the name of a keyword-only one.

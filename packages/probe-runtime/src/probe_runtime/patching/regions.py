@@ -114,9 +114,8 @@ class Regions:
             if self._compiling() or not self._started:
                 return original(*args, **kwargs)
             outer = self._open.quiet
-            if (
-                outer is None or outer[0] != name or outer[1] is call
-            ):  # else one is around the user's own patch
+            # Else one is around the user's own patch.
+            if outer is None or outer[0] != name or outer[1] is call:
                 self._count(reason)
             self._open.quiet = name, call
             try:

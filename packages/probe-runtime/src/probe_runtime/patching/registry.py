@@ -1,6 +1,9 @@
 """The replaced places of this process: each is made ready once, then put and taken back by loops that compare.
 
 A place is held replaced by everyone who needs it: the first puts it in place, the last takes it back.
+
+Promise: off is off. Never is a copy of the original put back, or anything written over what somebody else has put there
+meanwhile. Held by tests/torch/test_off.py, tests/mindspore/test_off.py.
 """
 
 from __future__ import annotations
@@ -12,14 +15,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import call, eq, is_
-from types import ModuleType, TracebackType
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 from .kept import KeptCopies, functions_of
 from .lookup import resolve_owner
 from .places import ABSENT, Function, Place
 from .stale_references import Own, OwnTuple
 
+_T = TypeVar("_T")
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 lock = threading.RLock()
 """Held while places change."""
@@ -77,7 +81,6 @@ class PlaceTable:
 
         _single: those in which somebody else had put something first; they are compared by themselves.
         _inherited: owners, names and values where only a base of the owner has the name, and can be changed.
-        _modules: the namespaces of modules, with all that is set there.
         """
         self.functions = functions_of(self.places)
         self._stood = [each.now for each in self.places]
@@ -90,9 +93,13 @@ class PlaceTable:
         inherited = [each for each in usual if each.theirs is ABSENT and not _is_fixed(each.owner)]
         self._inherited = [each.owner for each in inherited], [each.name for each in inherited]
         self._originals = OwnTuple(each.now.original for each in inherited)
+        self._arrange_changes()
+
+    def _arrange_changes(self) -> None:
+        """Put side by side what is set and deleted. _modules: the namespaces of modules, with all that is set there."""
         self._modules: dict[int, tuple[dict[str, Any], Own, Own]] = {}
         others = []
-        for each in usual:
+        for each in self._usual:
             if type(each.owner) is ModuleType and each.theirs is not ABSENT:
                 _, ours, theirs = self._modules.setdefault(id(each.owner), (vars(each.owner), Own(), Own()))
                 ours[each.name], theirs[each.name] = each.ours, each.theirs
@@ -169,9 +176,7 @@ class Held:
     def __enter__(self) -> Held:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.undo()
 
 
@@ -219,3 +224,9 @@ def replaced(places: Iterable[Place], done: Callable[[], None] = lambda: None) -
             release()
             raise
     return Held(release)
+
+
+def listening(listeners: list[_T], listener: _T, places: Iterable[Place]) -> Held:
+    """Keep ``places`` replaced, and what their replacements tell among ``listeners``, until the result is undone."""
+    listeners.append(listener)
+    return replaced(places, lambda: listeners.remove(listener))

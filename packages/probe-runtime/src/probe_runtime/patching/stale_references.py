@@ -4,12 +4,12 @@ import contextlib
 import functools
 import gc
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain, repeat
 from types import CellType, FrameType, FunctionType, MethodType
 from typing import Any
 
-from .places import Default, Function, Item, Member, Place, Stood
+from .places import Default, Function, Item, Known, Member, Place, Stood, own_holders
 
 _DEPTH = 4
 
@@ -30,7 +30,7 @@ class OwnTuple(tuple[Any, ...]):
     __slots__ = ()
 
 
-_LEFT_ALONE = (Own, OwnPair, OwnTuple, Place, Stood, Default, Item, Member, FrameType)
+_LEFT_ALONE = (Own, OwnPair, OwnTuple, Known, Place, Stood, Default, Item, Member, FrameType)
 
 
 def give_back(pairs: Iterable[tuple[Function, Function]]) -> None:
@@ -42,9 +42,9 @@ def give_back(pairs: Iterable[tuple[Function, Function]]) -> None:
     methods inside one of these; not local variables of functions that run, or objects of extensions.
     Looks through every object of the process, once for each depth of nesting.
     """
-    table = _Swaps({id(old): OwnPair((old, new)) for old, new in pairs})
+    table, own = _Swaps({id(old): OwnPair((old, new)) for old, new in pairs}), own_holders()
     for _ in range(_DEPTH):
-        table = _exchange(table)
+        table = _exchange(table, own)
         if not table:
             return
 
@@ -53,15 +53,18 @@ class _Swaps(Own):
     """id(old) -> (old, new)."""
 
 
-def _exchange(table: _Swaps) -> _Swaps:
-    """Change the holders of the old functions; return those that cannot be changed, with what replaces them."""
+def _exchange(table: _Swaps, own: set[int]) -> _Swaps:
+    """Change the holders of the old functions; return those that cannot be changed, with what replaces them.
+
+    own: the ids of holders that are left alone.
+    """
     boxes = _Swaps()
     namespaces: list[dict[Any, Any]] = []
     olds = [old for old, _ in table.values()]
     holders = gc.get_referrers(*olds)
     for holder in holders:
         kind = type(holder)  # not isinstance, no methods of the holder: no code of the user's may run here
-        if holder is olds or issubclass(kind, _LEFT_ALONE):
+        if holder is olds or issubclass(kind, _LEFT_ALONE) or id(holder) in own:
             continue
         box = _rebuilt(holder, table)
         if box is not None:
@@ -94,42 +97,19 @@ def _rebuilt(holder: Any, table: _Swaps) -> Any:
 
 
 def _change(holder: Any, table: _Swaps) -> None:
-    try:
-        _put(holder, table)
-    except (AttributeError, TypeError, ValueError):  # the holder is read-only
-        return
-
-
-def _put(holder: Any, table: _Swaps) -> None:
     kind = type(holder)
-    if issubclass(kind, dict):
-        items = dict.copy(holder)  # at once: a list of pairs lets the garbage collector in
-        for key, value in items.items():
-            if id(value) in table:
-                dict.__setitem__(holder, key, _new(value, table))
-        if not table.keys().isdisjoint(map(id, items)):
-            _put_keys(holder, items, table)
-    elif issubclass(kind, (list, deque)):
-        base: Any = list if issubclass(kind, list) else deque
-        for i, value in enumerate(list(base.__iter__(holder))):
-            if id(value) in table:
-                base.__setitem__(holder, i, _new(value, table))
-    elif issubclass(kind, set):
-        for value in [v for v in set.copy(holder) if id(v) in table]:
-            set.discard(holder, value)
-            set.add(holder, _new(value, table))
-    elif kind is CellType:
-        holder.cell_contents = _new(holder.cell_contents, table)
-    elif issubclass(kind, functools.partial):
-        reduced: Any = functools.partial.__reduce__(holder)
-        function, args, kwargs, rest = reduced[2]
-        state = (_new(function, table), _new(args, table), kwargs, rest)
-        functools.partial.__setstate__(holder, state)  # type: ignore[attr-defined]
-    elif kind is FunctionType:
-        if id(holder.__defaults__) in table:
-            holder.__defaults__ = _new(holder.__defaults__, table)
-    elif not issubclass(kind, type):  # the namespace of a class is a holder of its own
-        _put_attributes(holder, table)
+    put = next((put for base, put in _PUTS if issubclass(kind, base)), _put_attributes)
+    with contextlib.suppress(AttributeError, TypeError, ValueError):  # the holder is read-only
+        put(holder, table)
+
+
+def _put_values(holder: Any, table: _Swaps) -> None:
+    items = dict.copy(holder)  # at once: a list of pairs lets the garbage collector in
+    for key, value in items.items():
+        if id(value) in table:
+            dict.__setitem__(holder, key, _new(value, table))
+    if not table.keys().isdisjoint(map(id, items)):
+        _put_keys(holder, items, table)
 
 
 def _put_keys(holder: Any, items: dict[Any, Any], table: _Swaps) -> None:
@@ -140,12 +120,45 @@ def _put_keys(holder: Any, items: dict[Any, Any], table: _Swaps) -> None:
     deque(chain(map(base.clear, (holder,)), refill), 0)  # in C: no other thread finds the dict empty
 
 
+def _put_elements(holder: Any, table: _Swaps) -> None:
+    base: Any = list if issubclass(type(holder), list) else deque
+    for i, value in enumerate(list(base.__iter__(holder))):
+        if id(value) in table:
+            base.__setitem__(holder, i, _new(value, table))
+
+
+def _put_members(holder: Any, table: _Swaps) -> None:
+    for value in [v for v in set.copy(holder) if id(v) in table]:
+        set.discard(holder, value)
+        set.add(holder, _new(value, table))
+
+
+def _put_content(holder: CellType, table: _Swaps) -> None:
+    holder.cell_contents = _new(holder.cell_contents, table)
+
+
+def _put_bound(holder: Any, table: _Swaps) -> None:
+    reduced: Any = functools.partial.__reduce__(holder)
+    function, args, kwargs, rest = reduced[2]
+    state = (_new(function, table), _new(args, table), kwargs, rest)
+    functools.partial.__setstate__(holder, state)  # type: ignore[attr-defined]
+
+
+def _put_defaults(holder: FunctionType, table: _Swaps) -> None:
+    if id(holder.__defaults__) in table:
+        holder.__defaults__ = _new(holder.__defaults__, table)
+
+
+def _put_nothing(holder: type, table: _Swaps) -> None:
+    """Leave a class: its namespace is a holder of its own."""
+
+
 def _put_attributes(holder: Any, table: _Swaps) -> None:
     """Change attributes in slots, and those of an instance whose ``__dict__`` was not made yet."""
     with contextlib.suppress(AttributeError):
         attributes = object.__getattribute__(holder, "__dict__")
         if type(attributes) is dict:
-            _put(attributes, table)
+            _put_values(attributes, table)
     for cls in type(holder).__mro__:
         for member in [m for m in vars(cls).values() if type(m) is _SLOT]:
             with contextlib.suppress(AttributeError):  # the slot is empty or read-only
@@ -174,3 +187,14 @@ class _Slotted:
 
 
 _SLOT = type(vars(_Slotted)["one"])
+#: How the holders of each type are changed; any other holds in its attributes.
+_PUTS: tuple[tuple[type, Callable[[Any, _Swaps], None]], ...] = (
+    (dict, _put_values),
+    (list, _put_elements),
+    (deque, _put_elements),
+    (set, _put_members),
+    (CellType, _put_content),
+    (functools.partial, _put_bound),
+    (FunctionType, _put_defaults),
+    (type, _put_nothing),
+)

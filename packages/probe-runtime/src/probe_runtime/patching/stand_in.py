@@ -3,15 +3,14 @@
 import functools
 import inspect
 from collections.abc import Callable
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 
 class StandIn:
-    """What is called in place of a function.
+    """Be called in place of a function, and be equal to it: a dict with the one as a key finds it by the other.
 
-    A dict made before finds it under the function, and what is stored under it is found by the function. What asks for
-    anything else (its class, code, signature) is answered by the function.
+    Whatever else is asked of it (its class, code, signature), the function answers.
     """
 
     # In this slot Python finds what to call with no call of its own; __call__ as a method would be one more each time.
@@ -41,8 +40,18 @@ class StandIn:
         return str(self.__qualname__)
 
 
-class _Method(StandIn):
-    """One that is bound to an instance by which it is looked up, as the function is."""
+class _AsFunctions(type):
+    """Answer who asks a class for `__get__` with that of functions; Python itself finds the class's own.
+
+    Dynamo (torch 2.11) compiles no attribute of a module whose class has a `__get__` in Python: it looks for it in the
+    module's class, does not find it, and where the region may not break (``fullgraph=True``) that ended the run.
+    """
+
+    __get__ = property(lambda cls: FunctionType.__get__)
+
+
+class _Method(StandIn, metaclass=_AsFunctions):
+    """Stand in for a function that becomes a method when it is looked up on an instance."""
 
     __slots__ = ()
 

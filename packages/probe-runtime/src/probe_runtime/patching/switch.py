@@ -60,11 +60,11 @@ class Switch:
         """Wrappers that user code has kept, which could not be taken back, and can pass on at any time."""
 
 
-class _Thread(threading.local):
+class _Muting(threading.local):
     muted = 0
 
 
-thread = _Thread()
+thread = _Muting()
 """`thread.muted` is above 0 within `with muted():`. Wrappers read it directly, which costs no call."""
 
 

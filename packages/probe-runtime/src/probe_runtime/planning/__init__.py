@@ -2,7 +2,8 @@
 
 from .counted_files import CountedFiles
 from .dump_plan import DumpPlan
+from .loss import loss_in
 from .outcome import outcome, wanted
-from .typical_numbers import loss_in, typical_numbers
+from .typical_numbers import typical_numbers
 
 __all__ = ["CountedFiles", "DumpPlan", "loss_in", "outcome", "typical_numbers", "wanted"]

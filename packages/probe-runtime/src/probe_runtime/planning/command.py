@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from importlib.metadata import entry_points
 from typing import Any
 
 from probe_format.errors import ProbeError, UsageError
@@ -15,29 +14,26 @@ from probe_format.excerpts import error_text
 from probe_format.terminal import say, tell
 
 from probe_runtime.collect.module_table import kind_of
+from probe_runtime.frameworks import framework_of, packages
 
 from .dump_plan import DumpPlan
 
 
 def _planner_of(model: object) -> Callable[..., DumpPlan]:
     """Return the function that plans for this model. Raises UsageError when none is installed."""
-    packages = _packages()
-    tops = [str(cls.__module__).partition(".")[0] for cls in type(model).__mro__]
-    if "mindspore" in tops:  # before a torch built on MindSpore
-        tops = ["mindspore"]
-    package = next((packages[top] for top in tops if top in packages), None)
-    if package is None:
+    framework = framework_of(type(model))
+    if framework is None:
         raise UsageError(
             f"No package that is installed here plans for {kind_of(model)}. For a torch.nn.Module: pip install "
             "probe-torch. For a mindspore.nn.Cell: pip install probe-mindspore."
         )
-    found: Callable[..., DumpPlan] = importlib.import_module(package).plan
+    found: Callable[..., DumpPlan] = importlib.import_module(packages()[framework]).plan
     return found
 
 
 def _without_memory() -> AbstractContextManager[Any]:
     """Return a context in which new tensors have no memory. Raises UsageError where no framework here can do it."""
-    for package in _packages().values():
+    for package in packages().values():
         make = _offered(package)
         if make is not None:
             return make()
@@ -51,11 +47,6 @@ def _offered(package: str) -> Callable[[], AbstractContextManager[Any]] | None:
         return getattr(importlib.import_module(f"{package}.planning"), "without_memory", None)
     except ImportError:  # its framework is not there
         return None
-
-
-def _packages() -> dict[str, str]:
-    """Return the packages that are installed, by the framework that each knows."""
-    return {entry.name: entry.module.partition(".")[0] for entry in entry_points(group="probe.frameworks")}
 
 
 _EXIT = "exit codes: 0 planned, and nothing is in the way; 1 planned, and something is; 2 cannot be planned"

@@ -16,9 +16,9 @@ _KIND = re.compile(
 )
 
 
-def in_blocks(sizes: Iterable[int]) -> int:
-    """Return the bytes that files of these sizes take on a disk with blocks of 4 KiB."""
-    return sum(-(-size // _BLOCK) * _BLOCK for size in sizes)
+def in_blocks(sizes: Iterable[int], block: int = _BLOCK) -> int:
+    """Return the bytes that files of these sizes take on a disk with blocks of 4 KiB, or of another size."""
+    return sum(-(-size // block) * block for size in sizes)
 
 
 @define
@@ -79,7 +79,6 @@ class CountedFiles:
             found[kind] += size
         return found.most_common(most)
 
-    @property
-    def allocated(self) -> int:
-        """Return the bytes that the files take on a disk with blocks of 4 KiB."""
-        return in_blocks(size for path, size in self.sizes.items() if path not in self.second)
+    def allocated(self, block: int) -> int:
+        """Return the bytes that the files take on a disk. block: each takes a multiple of so many."""
+        return in_blocks((size for path, size in self.sizes.items() if path not in self.second), block)

@@ -14,6 +14,7 @@ from probe_runtime.config.config import Config
 from probe_runtime.config.config_file import load
 from probe_runtime.config.cross_checks import earlier_dump
 from probe_runtime.config.resolve import resolve
+from probe_runtime.describe.tensor_store import OwnFiles, PackedFiles
 
 from .counted_files import CountedFiles, in_blocks
 from .dump_plan import DumpPlan, size_text
@@ -57,6 +58,7 @@ def outcome(
         count, why = sum(fault["count"] for fault in faults), _said(faults[0]["message"])
         notes = [*notes, f"{count} calls could not be followed ({why}); the real dump may be larger."]
     notes = [*notes, *_after_triggers(config)]
+    store = PackedFiles if config.tensor_files == "packed" else OwnFiles
     found = DumpPlan(
         level=config.level,
         task=config.task,
@@ -68,7 +70,7 @@ def outcome(
         written=files.written,
         file_bytes=files.bytes,
         file_bytes_unshared=files.bytes_of_all_names,
-        allocated=files.allocated + in_blocks(sizes),
+        allocated=files.allocated(store.block) + in_blocks(sizes),
         free=_disk_free(config.dump_path),
         steps=_steps(config),
         ranks=len(config.rank) or None,

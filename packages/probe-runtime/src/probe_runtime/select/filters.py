@@ -40,12 +40,12 @@ class RankFilter:
 
 
 @frozen
-class _Verdict:
+class _Directions:
     forward: bool
     backward: bool
 
 
-_ALL = _Verdict(True, True)
+_ALL = _Directions(True, True)
 
 
 class NameFilter:
@@ -81,7 +81,7 @@ class NameFilter:
         self.active = bool(config.list or config.scope)
         """False when every call is wanted."""
         self._lock = threading.Lock()
-        self._verdicts: dict[str, _Verdict] = {}
+        self._verdicts: dict[str, _Directions] = {}
         self._matched: set[tuple[str, str]] = set()
 
     def enter(self, name: str, ancestors: Sequence[str] = ()) -> bool:
@@ -122,21 +122,21 @@ class NameFilter:
         self._matched.update(hits)
         return bool(hits)
 
-    def _judge(self, name: str, ancestors: Sequence[str]) -> _Verdict:
+    def _judge(self, name: str, ancestors: Sequence[str]) -> _Directions:
         scoped = self._scoped(name) if self._windows else _ALL
         listed = self._listed(name, ancestors) if self._list else _ALL
-        return _Verdict(scoped.forward and listed.forward, scoped.backward and listed.backward)
+        return _Directions(scoped.forward and listed.forward, scoped.backward and listed.backward)
 
-    def _scoped(self, name: str) -> _Verdict:
+    def _scoped(self, name: str) -> _Directions:
         inside = [window for window in self._windows if window.enter(name)]
-        return _Verdict(any(w.forward for w in inside), any(w.backward for w in inside))
+        return _Directions(any(w.forward for w in inside), any(w.backward for w in inside))
 
-    def _listed(self, name: str, ancestors: Sequence[str]) -> _Verdict:
+    def _listed(self, name: str, ancestors: Sequence[str]) -> _Directions:
         names = [name, *ancestors] if self._expand else [name]
         # Check all names: every entry that matches is to be remembered.
         forward = [self._hit(n) for n in names]
         backward = [self._hit(with_direction(n, "backward")) for n in names]
-        return _Verdict(any(forward), any(backward))
+        return _Directions(any(forward), any(backward))
 
     def _hit(self, name: str) -> bool:
         hits = [("list", e) for e in self._list if (e == name if e in self._full else e in name)]

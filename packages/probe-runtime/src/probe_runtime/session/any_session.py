@@ -1,12 +1,36 @@
-"""Describe what a debugger needs of its session, whatever its level."""
+"""What a debugger needs of its session, whatever its level."""
 
-from typing import Any, Protocol
+from typing import Any, NoReturn
+
+from attrs import define
+from probe_format.errors import UsageError
 
 from probe_runtime.config.config import Config
 
 
-class AnySession(Protocol):
-    """What a debugger calls: `session.Session`, or a session of another level in `delegated_levels`."""
+@define
+class _NoFunctions:
+    """The place of the patched functions at a level that patches none."""
+
+    level: str
+
+    def add(self, module: Any, api_name: str, prefix: str | None = None) -> NoReturn:
+        self._refuse("register_custom_api")
+
+    def remove(self, module: Any, api_name: str) -> NoReturn:
+        self._refuse("restore_custom_api")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise UsageError(f"level {self.level} records no functions: {what} is for L1 and mix.")
+
+
+class AnySession:
+    """What a debugger calls. Here it is that of a level which records no calls: what such a level lacks does nothing.
+
+    config: the configuration.
+    model: the debugger's model, or None.
+    closed: whether close() was called.
+    """
 
     config: Config
     model: Any
@@ -15,13 +39,15 @@ class AnySession(Protocol):
     @property
     def patches(self) -> Any:
         """Return the patched functions, which have ``add`` and ``remove``."""
+        return _NoFunctions(self.config.level)
 
     @property
     def collecting(self) -> bool:
-        """Return whether calls are being collected now."""
+        """Return whether it is between start() and stop(), on a wanted step and rank."""
+        return False
 
     def start(self, model: Any, token_range: Any, rank_id: Any = None) -> None:
-        """Start or resume collecting in the current step."""
+        """Start or resume collecting in the current step. Raises UsageError for a wrong argument, and after close()."""
 
     def stop(self) -> None:
         """Stop collecting."""
@@ -30,13 +56,18 @@ class AnySession(Protocol):
         """End the step."""
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
-        """Save a single value."""
+        """Save a single value. Return it."""
+        return variable
 
     def observe(self, name: str, value: Any) -> None:
         """Take a value of the run, for the conditions under `when`."""
 
     def set_init_step(self, step: Any) -> None:
-        """Number the steps from ``step``."""
+        """Number the steps from ``step``. Raises UsageError when it is not a whole number from 0 up."""
 
     def close(self) -> None:
-        """Finish the open step and remove every hook."""
+        """Finish the open step and remove every hook. More calls do nothing."""
+
+    def _refuse_closed(self, why: str = "dump more steps") -> None:
+        if self.closed:
+            raise UsageError(f"This debugger is closed. Make a new PrecisionDebugger to {why}.")

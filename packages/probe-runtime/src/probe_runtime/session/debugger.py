@@ -6,14 +6,13 @@ import atexit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from probe_format.errors import UsageError
 
 from probe_runtime.collect.work_label import WorkLabel
 from probe_runtime.config.config import Config
-from probe_runtime.config.source import Source
+from probe_runtime.config.source import ConfigSource
 from probe_runtime.notice import notice
 
 from .any_session import AnySession
@@ -54,7 +53,7 @@ class Debugger:
 
         Raises ConfigError with every problem, and UsageError when a session with other settings is open.
         """
-        source, current = Source(config_path, overrides), self._kind._current
+        source, current = ConfigSource(config_path, overrides), self._kind._current
         followed = isinstance(current, Session) and current.follows(source)  # it may have read the file again
         config = current.config if followed and current is not None else source.read()
         if (give_way := Debugger.gives_way) is not None:
@@ -167,9 +166,7 @@ class Debugger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._session.close()
 
     @classmethod

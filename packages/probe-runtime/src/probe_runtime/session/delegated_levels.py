@@ -6,17 +6,19 @@ Neither records calls: no model is needed, no function is replaced, and there is
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from attrs import define, field
-from probe_format.errors import ConfigError, Problem, UsageError
+from probe_format.errors import ConfigError, Problem
 
 from probe_runtime.config.config import Config
 from probe_runtime.config.number_ranges import parse_init_step, parse_rank_id, parse_token_range
 from probe_runtime.select.filters import RankFilter, StepFilter
 
+from .any_session import AnySession
 
-class Saver(Protocol):
+
+class AnySaver(Protocol):
     """What level "debug" needs of `probe_save.Saver`."""
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
@@ -32,7 +34,7 @@ class Saver(Protocol):
         """Complete the open step."""
 
 
-class KernelRun(Protocol):
+class AnyKernelRun(Protocol):
     """What level "L2" needs of the package that dumps kernels."""
 
     def prepare(self, step: int) -> None:
@@ -67,95 +69,53 @@ def kernel_package() -> Any:
         ) from e
 
 
-@define
-class _NoFunctions:
-    """The place of the patched functions at a level that patches none."""
-
-    level: str
-
-    def add(self, module: Any, api_name: str, prefix: str | None = None) -> NoReturn:
-        """Raise UsageError: no functions are recorded."""
-        raise UsageError(f"level {self.level} records no functions: register_custom_api is for L1 and mix.")
-
-    def remove(self, module: Any, api_name: str) -> NoReturn:
-        """Raise UsageError: no functions are recorded."""
-        raise UsageError(f"level {self.level} records no functions: restore_custom_api is for L1 and mix.")
-
-
 @define(eq=False)
-class SavingSession:
+class SavingSession(AnySession):
     """A session at level "debug": save() saves, step() ends a step, start() and stop() have no effect.
 
-    config: the configuration.
     saver: what saves.
-    model: the debugger's model, or None.
-    closed: whether close() was called.
     """
 
     config: Config
-    saver: Saver
+    saver: AnySaver
     model: Any = None
     closed: bool = False
 
-    @property
-    def patches(self) -> _NoFunctions:
-        """Return what refuses to add or remove functions."""
-        return _NoFunctions(self.config.level)
-
-    @property
-    def collecting(self) -> bool:
-        """Return False: values are saved one by one."""
-        return False
-
     def start(self, model: Any, token_range: Any, rank_id: Any = None) -> None:
-        """Check the arguments only. Raises UsageError when they are wrong, and after close()."""
-        if self.closed:
-            raise UsageError("This debugger is closed. Make a new PrecisionDebugger to save more.")
+        """Check the arguments only."""
+        self._refuse_closed("save more")
         parse_token_range(token_range)
         parse_rank_id(rank_id)
 
-    def stop(self) -> None:
-        """Do nothing: stop() has no effect at this level."""
-
     def step(self) -> None:
-        """End the step, which completes its files."""
         if not self.closed:
             self.saver.step()
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
         """Save a value and its gradient. Return the value. Raises UsageError when the session is closed."""
-        if self.closed:
-            raise UsageError("This debugger is closed. Make a new PrecisionDebugger to save more.")
+        self._refuse_closed("save more")
         return self.saver.save(variable, name, save_backward)
 
-    def observe(self, name: str, value: Any) -> None:
-        """Do nothing: no steps are judged at this level."""
-
     def set_init_step(self, step: Any) -> None:
-        """Number the steps from ``step``. Raises UsageError when it is not a whole number from 0 up."""
         self.saver.set_init_step(step)
 
     def close(self) -> None:
-        """Complete the open step. More calls do nothing."""
         if not self.closed:
             self.closed = True
             self.saver.close()
 
 
 @define(eq=False)
-class KernelSession:
+class KernelSession(AnySession):
     """A session at level "L2": kernels are dumped between start() and stop() of the wanted steps and ranks.
 
-    config: the configuration.
     kernels: what dumps.
     rank: returns this process's rank, None when not distributed.
-    model: the debugger's model, or None.
-    closed: whether close() was called.
     step_number: the number of the current step.
     """
 
     config: Config
-    kernels: KernelRun
+    kernels: AnyKernelRun
     rank: Callable[[], int | None]
     model: Any = None
     closed: bool = False
@@ -164,19 +124,12 @@ class KernelSession:
     _rank_id: int | None = field(default=None, init=False)
 
     @property
-    def patches(self) -> _NoFunctions:
-        """Return what refuses to add or remove functions."""
-        return _NoFunctions(self.config.level)
-
-    @property
     def collecting(self) -> bool:
-        """Return whether it is between start() and stop(), on a wanted step and rank."""
         return self._running
 
     def start(self, model: Any, token_range: Any, rank_id: Any = None) -> None:
-        """Dump from now on, if this step and rank are wanted. Raises UsageError when the session is closed."""
-        if self.closed:
-            raise UsageError("This debugger is closed. Make a new PrecisionDebugger to dump more steps.")
+        """Dump from now on, if this step and rank are wanted."""
+        self._refuse_closed()
         parse_token_range(token_range)
         self._rank_id = parse_rank_id(rank_id, self._rank_id)
         rank = self.rank() if self._rank_id is None else self._rank_id
@@ -189,26 +142,16 @@ class KernelSession:
             self._running = True
 
     def stop(self) -> None:
-        """Stop dumping."""
         if self._running:
             self._running = False
             self.kernels.stop()
 
     def step(self) -> None:
-        """End the step."""
         self.stop()
         self.kernels.step()
         self.step_number += 1
 
-    def save(self, variable: Any, name: str, save_backward: bool = True) -> Any:
-        """Return the value: save() has no effect at this level."""
-        return variable
-
-    def observe(self, name: str, value: Any) -> None:
-        """Do nothing: no steps are judged at this level."""
-
     def set_init_step(self, step: Any) -> None:
-        """Number the steps from ``step``. Raises UsageError when it is not a whole number from 0 up."""
         self.step_number = parse_init_step(step)
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ class Framework:
     rank: returns this process's rank, None when not distributed.
     world_size: returns the number of processes of the run, None when not distributed.
     opened: gets ready for a configuration. Raises ConfigError when it cannot.
-    wants_model: message for level L0 or mix without a model; ``{level}`` is filled in.
+    modules: what it calls its modules, for messages.
     models: returns the models in what the user gave as one. Raises UsageError when it is not a model.
     scalers: takes a function and returns a context in which that is called at each update that a loss scaler may skip,
         with a function that returns whether it has.
@@ -47,7 +47,7 @@ class Framework:
     rank: Callable[[], int | None]
     world_size: Callable[[], int | None]
     opened: Callable[[Config], Opened]
-    wants_model: str
+    modules: str
     models: Callable[[Any], object]
-    scalers: Callable[[Callable[[Callable[[], bool]], None]], AbstractContextManager[None]]
+    scalers: Callable[[Callable[[Callable[[], bool]], None]], AbstractContextManager[Any]]
     unstopped: Callable[[], bool] = bool

@@ -30,8 +30,6 @@ class LastModel:
 
 
 def _all(kind: type, models: list[Any]) -> Any:
-    return (
-        None
-        if any(model is None for model in models)
-        else (models if issubclass(kind, list) else tuple(models))
-    )
+    if any(model is None for model in models):
+        return None
+    return models if issubclass(kind, list) else tuple(models)

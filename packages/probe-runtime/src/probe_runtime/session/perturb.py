@@ -39,7 +39,7 @@ def perturbed(value: Any, seed: object, tensor: Callable[[Any, Move], Any]) -> A
         of integers.
     Raises UsageError when the seed is wrong, and when there is no floating tensor at all.
     """
-    walk = _Walk(np.random.default_rng(seed_number(seed, "perturb")), tensor)
+    walk = _Perturbation(np.random.default_rng(seed_number(seed, "perturb")), tensor)
     found = walk.moved(value)
     if not walk.count:
         raise UsageError(
@@ -50,7 +50,7 @@ def perturbed(value: Any, seed: object, tensor: Callable[[Any, Move], Any]) -> A
     return found
 
 
-class _Walk:
+class _Perturbation:
     """Walk over a value. A tensor that stands in several places is moved once, and stays one tensor."""
 
     def __init__(self, draws: np.random.Generator, tensor: Callable[[Any, Move], Any]) -> None:

@@ -10,6 +10,7 @@ from probe_format.write import check_writable, in_use
 from probe_runtime.config.config import Config
 from probe_runtime.config.cross_checks import earlier_dump
 from probe_runtime.config.number_ranges import compact
+from probe_runtime.notice import notice
 
 TORCH_LAUNCH = "torchrun (or set RANK)"
 
@@ -20,8 +21,8 @@ def preflight(
     world_size: int | None,
     found: Sequence[Problem] = (),
     launcher: str = TORCH_LAUNCH,
-) -> tuple[str, ...]:
-    """Check the configuration, and return the warnings for the user.
+) -> None:
+    """Check the configuration, and tell the user what it warns of.
 
     config: the configuration.
     rank: the rank of this process; None when not distributed.
@@ -46,12 +47,13 @@ def preflight(
         problems.append(Problem("rank", warning))
     if problems:
         raise ConfigError(problems)
-    return config.warnings if warning is None else (*config.warnings, warning)
+    for text in config.warnings if warning is None else (*config.warnings, warning):
+        notice(f"Probe: {text}")
 
 
 def _used(config: Config, rank: int | None) -> list[Problem]:
     """Return the problem of earlier data that would be overwritten, if there is any."""
-    if config.task == "watch":
+    if not config.kind.calls:
         path = watch_file(config.dump_path, rank)
         return [earlier_dump(config.dump_path, [path])] if free_place(config.dump_path, rank) is None else []
     bases = (config.dump_path, *(config.dump_path / mode for mode in MODES))

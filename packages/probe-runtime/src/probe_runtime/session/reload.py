@@ -7,7 +7,7 @@ from probe_format.errors import ProbeError
 from probe_format.excerpts import brief, error_text
 
 from probe_runtime.config.config import Config
-from probe_runtime.config.source import Source
+from probe_runtime.config.source import ConfigSource
 from probe_runtime.notice import notice
 
 
@@ -26,7 +26,7 @@ class Reload:
     source: the file, and the arguments that win over it.
     """
 
-    def __init__(self, source: Source, config: Config) -> None:
+    def __init__(self, source: ConfigSource, config: Config) -> None:
         """Follow it from now on. config: what it had when it was read first."""
         self.source = source
         self._config = config

@@ -10,19 +10,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attrs import define, field
-from probe_format.errors import ProbeError, UsageError
+from probe_format.errors import ConfigError, ProbeError, Problem, UsageError
 from probe_format.excerpts import brief, error_text
-from probe_format.layout import holds_data
+from probe_format.layout import SMALLEST_TABLES, holds_data
 from probe_format.write import Claim, clear, explain, reason, remains
 
 from probe_runtime.config.config import Config
 from probe_runtime.config.number_ranges import parse_init_step, parse_rank_id, parse_token_range
-from probe_runtime.config.source import Source
+from probe_runtime.config.source import ConfigSource
 from probe_runtime.notice import log, notice
 from probe_runtime.patching.patches import Patches
+from probe_runtime.patching.switch import muted
 from probe_runtime.select.filters import RankFilter, StepFilter
 from probe_runtime.watch import Allowance, Budget, Ring
 
+from .any_session import AnySession
+from .exporter import Exporter
 from .framework import Framework, Opened
 from .last_model import LastModel
 from .reload import Reload
@@ -34,7 +37,7 @@ _live: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 @define(eq=False, slots=False)
-class Session:
+class Session(AnySession):
     """One open debugger. start, stop and step may be called in any order; each misuse gives one warning.
 
     config: the configuration.
@@ -45,6 +48,7 @@ class Session:
     run: the step that is being dumped, or None.
     about: more keys for the header of each step.
     reload: reads the configuration file again, where that is asked for.
+    exporter: writes the steps as tables, where that is asked for.
     """
 
     config: Config
@@ -69,11 +73,14 @@ class Session:
     _allowance: Allowance | None = None
     _opened: Opened = field(init=False)
     when: SessionTriggers | None = field(init=False)
+    exporter: Exporter | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._budget = Budget(self.config.dump_path, self._processes)
         self.when = SessionTriggers.of(self.config, self.framework)
         self._claim = Claim(self.config.dump_path)
+        tables = self.config.tables
+        self.exporter = None if tables is None else Exporter(self.config.dump_path, tables)
         self._take(self.config, self.framework.opened(self.config))
         _live.add(self)
 
@@ -92,15 +99,14 @@ class Session:
     def start(self, model: Any, token_range: Any, rank_id: Any = None) -> None:
         """Start or resume collecting in the current step, if this step and rank are wanted.
 
-        model: needed at L0 and mix; without it, that of the debugger is taken, or else that of the newest start()
-            that had one and still has it.
+        model: needed at L0 and mix; without it, the debugger's model is taken, or else the model of an earlier start(),
+            as long as it is alive.
         token_range: the calls of the model to collect, [first, last], both included, from 0; None for all.
         rank_id: the rank of this process from here on; None for what the framework says, or was given before.
 
         Raises UsageError when an argument is wrong, and after close().
         """
-        if self.closed:
-            raise UsageError("This debugger is closed. Make a new PrecisionDebugger to dump more steps.")
+        self._refuse_closed()
         given, model = model, model if model is not None else self.model
         if model is None:
             model = self._last_model.get()
@@ -135,12 +141,16 @@ class Session:
 
         Raises ConfigError when the framework's package cannot do it; then everything stays as it is.
         """
+        if config.kind.calls != self.config.kind.calls:
+            began = "not watching" if self.config.kind.calls else "watching"
+            what = f"cannot become {config.task!r} while the run goes on: {began} began with it."
+            raise ConfigError([Problem("task", what, "Start the run anew with it.")])
         opened = self.framework.opened(config)
         self.unready()
         opened.patches.register_those_of(self.patches)
         self._take(config, opened)
 
-    def follows(self, source: Source) -> bool:
+    def follows(self, source: ConfigSource) -> bool:
         """Return whether it is open, and reads this file again."""
         return not self.closed and self.reload is not None and self.reload.source.is_same(source)
 
@@ -178,7 +188,8 @@ class Session:
         Raises an error of the run that only Probe has met.
         """
         if self.run is None or not self.run.running:
-            if self._wanted() and not self.closed:
+            wanted = self._takes(self.step_number) and self._ranks(self._rank()) and self._skip_step is None
+            if wanted and not self.closed:
                 self._warn_once("stop() was called without start(); it has no effect.")
             return
         run = self.run
@@ -220,7 +231,8 @@ class Session:
     def observe(self, name: str, value: Any) -> None:
         """Take a value of the run, for the conditions under `when`."""
         if self.when is not None:
-            self.when.triggers.observe(name, value)
+            with muted():  # to read a tensor is no call of the user's
+                self.when.triggers.observe(name, value)
 
     def set_init_step(self, step: Any) -> None:
         """Number the steps from ``step``, as when a run resumes from a checkpoint.
@@ -270,6 +282,8 @@ class Session:
         if self.when is not None:
             self.when.close()
         self._claim.release()
+        if self.exporter is not None:
+            self.exporter.close()
         _live.discard(self)
 
     @contextlib.contextmanager
@@ -297,7 +311,8 @@ class Session:
         self._steps, self._ranks = StepFilter(config), RankFilter(config)
         budget = self._budget
         budget.max_bytes, budget.min_free_bytes = config.max_bytes, config.min_free_bytes
-        budget.wants_files = config.task == "tensor" or bool(config.tensor_list)
+        budget.wants_files = config.wants_files
+        budget.tables = 0 if config.tables is None else SMALLEST_TABLES
         if config.keep is None:
             budget.ring = None
         elif budget.ring is None:
@@ -309,8 +324,8 @@ class Session:
 
     def _begin(self, model: Any) -> RunningStep | None:
         rank, about, opened = self._rank(), self.about, self._opened
-        if self.when is not None and self.when.raises(self.step_number):
-            opened, cause = self.when.opens(self.step_number, self.patches)
+        if (raised := self._raised(self.step_number)) is not None:
+            opened, cause = raised.opens(self.step_number, self.patches)
             about = {**about, **cause}
         base, open_step = opened.target_for(self.config.dump_path, model)
         try:
@@ -324,6 +339,9 @@ class Session:
                     f"another process writes this rank's folders in {base}; the steps of this one are in "
                     f"{directory.name}. Give each process its own rank, or its own dump_path."
                 )
+            if self.exporter is not None:
+                self.exporter.begin(directory.name)
+                about = {**about, "export": self.exporter.address}
             if self.config.overwrite:
                 clear(directory)
             if self.config.overwrite or not holds_data(directory):
@@ -345,7 +363,7 @@ class Session:
         return None
 
     def _over(self, run: RunningStep | None, report: Mapping[str, Any] | None) -> None:
-        """Say which steps stay, now that one is over."""
+        """Say which steps' files are kept, now that one is over."""
         run, self._ended_early = run or self._ended_early, None
         allowance, self._allowance = self._allowance, None
         if allowance is not None and run is not None:
@@ -355,34 +373,37 @@ class Session:
         elif self._budget.ring is not None and run is not None:
             self._budget.ring.ended(run.directories, self.step_number)
         self._budget.settle()
+        if self.exporter is not None:
+            self.exporter.tell(*map(os.fsencode, () if run is None else run.directories))
 
     def _check_model(self, model: Any, tokens: Any) -> None:
-        if (
-            model is None
-            and self.config.level in ("L0", "mix")
-            and self._named is None
-            and not self._has_model()
-        ):
-            raise UsageError(self.framework.wants_model.format(level=self.config.level))
+        has_one = self._named is not None or (self.run is not None and bool(self.run.table.entries))
+        if model is None and self.config.level in ("L0", "mix") and not has_one:
+            raise UsageError(self._wants_model())
         if tokens is not None and model is None:
             raise UsageError(
                 "token_range counts calls of the model, so it needs one: start(model=..., token_range=...)."
             )
 
-    def _has_model(self) -> bool:
-        return self.run is not None and bool(self.run.table.entries)
+    def _wants_model(self) -> str:
+        """Return what a user is told who gave no model where one is needed."""
+        return (
+            f"level {self.config.level} records {self.framework.modules}, so it needs the model: start(model=...) "
+            "or PrecisionDebugger(model=...). Level L1 works without."
+        )
 
     def _level(self, number: int) -> str:
-        raised = self.when is not None and self.when.raises(number)
-        return self.when.triggers.config.level if self.when is not None and raised else self.config.level
+        raised = self._raised(number)
+        return (self.config if raised is None else raised.triggers.config).level
 
     def _takes(self, number: int) -> bool:
         """Return whether a step is to be dumped, as far as its number says."""
-        wanted = self._steps(number) or (self.when is not None and self.when.raises(number))
+        wanted = self._steps(number) or self._raised(number) is not None
         return wanted and self.config.dump_enable is not False and self._skip_step != number
 
-    def _wanted(self) -> bool:
-        return self._takes(self.step_number) and self._ranks(self._rank()) and self._skip_step is None
+    def _raised(self, number: int) -> SessionTriggers | None:
+        """Return the triggers, where a step is dumped because of one."""
+        return self.when if self.when is not None and self.when.dumps(number) else None
 
     @property
     def _is_counted(self) -> bool:

@@ -1,4 +1,4 @@
-"""Bring the triggers of a session together with what its framework can do: dump a step at another level."""
+"""Dump the steps after a trigger as `then` says: at another level or with another task than the session's."""
 
 from contextlib import ExitStack
 from typing import Any, Self
@@ -14,20 +14,20 @@ from .framework import Framework, Opened
 
 @define(eq=False)
 class SessionTriggers:
-    """The triggers of one session.
+    """Open the steps of a session that are dumped because of a trigger.
 
-    triggers: says which steps stay, and which are dumped because of another.
+    triggers: says which steps these are, and with which configuration they are dumped.
     framework: of the session.
     """
 
     triggers: Triggers
     framework: Framework
-    _raised: Opened | None = None
+    _ready: Opened | None = None
     _open: ExitStack = field(factory=ExitStack)
 
     @classmethod
     def of(cls, config: Config, framework: Framework) -> Self | None:
-        """Return those that a configuration asks for; None where it has no conditions.
+        """Return the triggers that a configuration asks for; None where it has no conditions (`when`).
 
         Raises ConfigError when a function under `when` is not there.
         """
@@ -40,16 +40,16 @@ class SessionTriggers:
     def take(self, config: Config, ring: Ring | None) -> None:
         """Go by another configuration from the next step on; its conditions are the same. ring: that of the session."""
         self.triggers.take(config, ring)
-        self._raised = None
+        self._ready = None
 
-    def raises(self, number: int) -> bool:
+    def dumps(self, number: int) -> bool:
         """Return whether a step is dumped because of a trigger."""
         return self.triggers.of(number) is not None
 
     def opens(self, number: int, patches: Patches) -> tuple[Opened, dict[str, Any]]:
-        """Return what opens a step that is dumped because of a trigger, and what its header has of that.
+        """Return what opens a step that is dumped because of a trigger, and what its header says of the trigger.
 
-        patches: those of the session, of which the user's own functions are taken over.
+        patches: those of the session; functions that the user registered with them are recorded here too.
         """
         trigger = self.triggers.of(number)
         assert trigger is not None
@@ -57,15 +57,15 @@ class SessionTriggers:
 
     def patches_at(self, number: int, patches: Patches) -> Patches:
         """Return the patched functions of a step. patches: those of the session."""
-        return self._opened(patches).patches if self.raises(number) else patches
+        return self._opened(patches).patches if self.dumps(number) else patches
 
     def close(self) -> None:
-        """Let go of what was taken when it began."""
+        """Judge no more steps, and leave the run's loss scalers alone."""
         self.triggers.close()
         self._open.close()
 
     def _opened(self, patches: Patches) -> Opened:
-        if self._raised is None:
-            self._raised = self.framework.opened(self.triggers.config)
-        self._raised.patches.register_those_of(patches)
-        return self._raised
+        if self._ready is None:
+            self._ready = self.framework.opened(self.triggers.config)
+        self._ready.patches.register_those_of(patches)
+        return self._ready

@@ -4,13 +4,13 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import define, field
 from probe_format.write import Look, RankWriter
 
 from probe_runtime.collect.collector import Collector
-from probe_runtime.collect.module_table import Table, TrackedModule
+from probe_runtime.collect.module_table import AnyModuleTable, TrackedModule
 from probe_runtime.collect.recorder import Args, Kwargs
 from probe_runtime.config.config import Config
 from probe_runtime.describe.leaf import Leaf
@@ -26,15 +26,6 @@ Install = Callable[["DumpingStep", tuple[Any, ...]], contextlib.AbstractContextM
 _PUT_BACK = "somebody else put back there what was there before start(), so these calls read as never made"
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
-def _nowhere(kind: str, value: str) -> bool:
-    """Return False: this step has no other part."""
-    return False
-
-
 @contextlib.contextmanager
 def _room_for_frames() -> Iterator[None]:
     """Raise the limit of recursion: each call of a module has fewer frames of ours than of its own."""
@@ -48,54 +39,60 @@ def _room_for_frames() -> Iterator[None]:
                 sys.setrecursionlimit(before)
 
 
-class RunningStep(Protocol):
-    """What a session needs of the step that it dumps: a `DumpingStep`, or several as one."""
+class RunningStep:
+    """What a session runs: a `DumpingStep`, several as one, or one that dumps nothing, as all is here."""
+
+    gate: TokenGate | None
+    """Which calls of the model are collected; None for all."""
 
     @property
     def directory(self) -> Path:
         """Return the rank folder of the dump."""
+        raise NotImplementedError
 
     @property
     def directories(self) -> tuple[Path, ...]:
         """Return the rank folders of all its parts that it has made."""
+        return ()
 
     @property
-    def table(self) -> Table:
+    def table(self) -> AnyModuleTable:
         """Return the modules that are tracked."""
-
-    @property
-    def gate(self) -> TokenGate | None:
-        """Return which calls of the model are collected, None for all."""
+        raise NotImplementedError
 
     @property
     def running(self) -> bool:
         """Return whether it is between start() and stop()."""
+        raise NotImplementedError
 
     @property
     def looks(self) -> Mapping[Path, Look]:
         """Return what was seen, since `watch_for`, of the records in each of these folders."""
+        return {}
 
     def watch_for(self, moments: frozenset[str]) -> None:
         """Look at the records when they are written. moments: the gradients of parameters that are looked at."""
 
     def limit(self, allowance: Allowance) -> None:
-        """Write no more than this, and say in the dump what that leaves out."""
+        """Write no more than this, and say in the dump what that leaves out. Call it before it begins."""
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
-        """Collect from now on.
+        """Collect from now on. Raises UsageError when the model is wrong, before anything is installed.
 
         model: tracked from now on; None for the models known.
         gate: which calls of the model are collected; None for all.
         """
 
     def pause(self) -> None:
-        """Collect no more calls."""
+        """Collect no more calls, and undo every patch. Gradients of the calls made are still recorded."""
 
     def write_files(self) -> dict[str, Any] | None:
-        """Write the files with what is recorded so far."""
+        """Write the files with what is recorded so far; the journal stays. Return None when collecting broke off."""
+        return None
 
     def end(self) -> dict[str, Any] | None:
-        """End the step: write the files, remove every hook."""
+        """End the step: write the files, remove every hook. Return None when collecting broke off."""
+        return None
 
     def abandon(self) -> None:
         """Release everything without writing."""
@@ -108,7 +105,7 @@ class RunningStep(Protocol):
 
 
 @define
-class DumpingStep:
+class DumpingStep(RunningStep):
     """The state of one step that is dumped, from its first start() until step().
 
     config: the configuration.
@@ -133,11 +130,11 @@ class DumpingStep:
     writer: RankWriter
     collector: Collector
     leaf: Leaf
-    table: Table
-    late: Callable[[], None] = _nothing
-    wait: Callable[[], None] = _nothing
-    remove_hooks: Callable[[], None] = _nothing
-    matched_elsewhere: Callable[[str, str], bool] = _nowhere
+    table: AnyModuleTable
+    late: Callable[[], None] = lambda: None
+    wait: Callable[[], None] = lambda: None
+    remove_hooks: Callable[[], None] = lambda: None
+    matched_elsewhere: Callable[[str, str], bool] = lambda kind, value: False
     gate: TokenGate | None = None
     allowance: Allowance | None = None
     _installed: contextlib.ExitStack | None = None
@@ -145,25 +142,20 @@ class DumpingStep:
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Return the rank folders that it has made: one, or none yet."""
         return (self.directory,) if self.writer.begun else ()
 
     @property
     def looks(self) -> Mapping[Path, Look]:
-        """Return what was seen, since `watch`, of the records that it has written."""
         return {each: self.writer.look or Look() for each in self.directories}
 
     def watch_for(self, moments: frozenset[str]) -> None:
-        """Look at the records when they are written. moments: the gradients of parameters that are looked at."""
         self.writer.look = Look(moments)
 
     @property
     def running(self) -> bool:
-        """Return whether it is between start() and stop()."""
         return self._installed is not None
 
     def limit(self, allowance: Allowance) -> None:
-        """Write no more than this, and say in the dump what that leaves out. Call it before it begins."""
         self.allowance = allowance
         self.leaf.limit(allowance.within)
         self.writer.limit(allowance.add_journal(lambda: self.writer.journal_bytes))
@@ -181,7 +173,6 @@ class DumpingStep:
         plan.files = plan.tensor_list = False
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
-        """Collect from now on. Raises UsageError when the model is wrong, before anything is installed."""
         if model is not None and id(model) not in self._models and self.config.level != "L1":
             self.table.add_model(model)
             self._models[id(model)] = model
@@ -227,7 +218,6 @@ class DumpingStep:
                 stream.pause()
 
     def pause(self) -> None:
-        """Stop collecting calls and undo every patch. Gradients of the calls made are still recorded."""
         if self.running and not self.writer.forked:
             self.wait()
         self.collector.stream.pause()
@@ -242,11 +232,9 @@ class DumpingStep:
                 self.collector.coverage.unseen(f"later calls of {put_back.pop()}", _PUT_BACK)
 
     def write_files(self) -> dict[str, Any] | None:
-        """Write the files with what is recorded so far; the journal stays. Return None when collecting broke off."""
         return self._finish(final=False)
 
     def end(self) -> dict[str, Any] | None:
-        """End the step: write the files, remove every hook. Return None when collecting broke off."""
         self.pause()
         try:
             return self._finish(final=True)
@@ -254,7 +242,6 @@ class DumpingStep:
             self.abandon()
 
     def abandon(self) -> None:
-        """Release everything without writing."""
         self.pause()
         self.collector.release()
         self.remove_hooks()
@@ -263,7 +250,6 @@ class DumpingStep:
         self.writer.close()
 
     def hand_on(self) -> None:
-        """Raise the error of the run that was met and not raised yet, if there is one."""
         try:
             self.leaf.hand_on()
             if self.collector.recorder.alarm is not None:
@@ -272,7 +258,6 @@ class DumpingStep:
             raise e.error from e
 
     def mute(self) -> None:
-        """Record nothing more in this process."""
         self.collector.stream.end()
 
     def _finish(self, *, final: bool) -> dict[str, Any] | None:

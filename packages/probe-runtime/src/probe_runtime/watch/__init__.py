@@ -5,19 +5,10 @@ from .parameters import ParameterNames
 from .ring import Ring
 from .row import Columns, Norms, WatchedRow, tensors_in
 from .step_seen import StepSeen
-from .trigger import Trigger
+from .trigger_file import Trigger
 from .triggers import Triggers
 
 __all__ = [
-    "Allowance",
-    "Budget",
-    "Columns",
-    "Norms",
-    "ParameterNames",
-    "Ring",
-    "StepSeen",
-    "Trigger",
-    "Triggers",
-    "WatchedRow",
-    "tensors_in",
-]
+    "Allowance", "Budget", "Columns", "Norms", "ParameterNames", "Ring", "StepSeen", "Trigger", "Triggers",
+    "WatchedRow", "tensors_in",
+]  # fmt: skip

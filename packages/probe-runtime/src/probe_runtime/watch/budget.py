@@ -42,6 +42,7 @@ class Budget:
     max_bytes: how many bytes they may write together; None for any number.
     min_free_bytes: how many bytes of the file system stay free; None for none.
     wants_files: whether steps have tensor files at all.
+    tables: where steps become tables, too, the least that these count: else as much as the JSON files.
     ring: the steps that stay; None where all do.
     written: by the steps that have ended and are there.
     """
@@ -51,6 +52,7 @@ class Budget:
     max_bytes: int | None = None
     min_free_bytes: int | None = None
     wants_files: bool = True
+    tables: int = 0
     ring: Ring | None = None
     written: int = 0
     _share: int = 0
@@ -64,7 +66,7 @@ class Budget:
         """Return what the step that begins may write; None where nothing, and an earlier step has said why."""
         step = Allowance(self)
         self._share = 0 if self.max_bytes is None else self.max_bytes // max(1, self.processes())
-        need = _COPIES * self._numbers + _CLOSING
+        need = _COPIES * self._numbers + _CLOSING + self.tables
         left, why = self.make_room(need, step)
         if left < need:
             step.over = f"{why}, so nothing is recorded until there is room"
@@ -114,8 +116,9 @@ class Budget:
 
     def ended(self, step: Allowance, directories: tuple[Path, ...]) -> None:
         """Take a step that has ended, before the ring does. directories: its rank folders."""
-        size = step.files + sum(map(_size_without_tensors, directories))
-        self.written += size
+        documents = [*map(_size_without_tensors, directories)]
+        size = step.files + sum(documents)
+        self.written += size + sum(max(each, self.tables) for each in documents if self.tables)
         self._numbers = max(self._numbers, step.numbers)
         if not step.is_small:
             self._files = step.files + step.refused
@@ -130,7 +133,7 @@ class Budget:
     def needs(self, numbers: int) -> int:
         """Return how many bytes a step may still need for its numbers. numbers: bytes of its journal."""
         whole = max(numbers, self._numbers or _AHEAD * numbers)
-        return _COPIES * whole - numbers + _CLOSING
+        return _COPIES * whole - numbers + _CLOSING + self.tables
 
     def end_in_step(self) -> None:
         """Take that a step has ended early."""
@@ -188,18 +191,21 @@ class Allowance:
 
     def _grown(self, size: int) -> int:
         with self._lock:
-            owed = (_COPIES - 1) * self.numbers + _CLOSING
+            owed = (_COPIES - 1) * self.numbers + _CLOSING + self.budget.tables
             left, why = self.budget.make_room(owed, self)
             if left < owed:
                 self.budget.end_in_step()
                 raise NoRoom(f"{why}, so nothing more is recorded until there is room")
             return size + min(_MOST, max(_BLOCK, (left - owed) // (2 * _COPIES)))
 
-    def within(self, write: WriteFile) -> WriteFile:
-        """Return what makes a tensor file as ``write`` does, and raises NoRoom where there is none for it."""
+    def within(self, write: WriteFile, block: int = _BLOCK) -> WriteFile:
+        """Return what makes a tensor file as ``write`` does, and raises NoRoom where there is none for it.
+
+        block: a file takes a multiple of so many bytes.
+        """
 
         def written(name: str, parts: Sequence[Buffer], folder: Folder) -> int:
-            size = _blocks(byte_count(parts))
+            size = _blocks(byte_count(parts), block)
             with self._lock:
                 left, why = self.budget.left(self.taken, near=True)
                 if left < size + self.budget.needs(self.numbers):
@@ -221,8 +227,8 @@ class Allowance:
             end()
 
 
-def _blocks(size: int) -> int:
-    return -(-size // _BLOCK) * _BLOCK
+def _blocks(size: int, block: int = _BLOCK) -> int:
+    return -(-size // block) * block
 
 
 def _size_without_tensors(directory: Path) -> int:

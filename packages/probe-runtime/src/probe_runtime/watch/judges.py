@@ -4,18 +4,39 @@ import importlib
 import math
 import operator
 import os
+import statistics
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from attrs import define, field
 from probe_format.errors import ConfigError, Problem
 from probe_format.excerpts import cut, error_text
+from probe_format.watch import KINDS
 
 from probe_runtime.config import Condition
 from probe_runtime.notice import notice
 
-from .running_median import RunningMedian
+from .row import WatchedRow
 from .signals import Signals
 from .step_seen import StepSeen
+
+#: How many values the median is of, and how many there must be before one can be a spike.
+WINDOW, FEWEST = 100, 10
+
+
+@define
+class RunningMedian:
+    """The median of the last finite values."""
+
+    _values: deque[float] = field(factory=lambda: deque(maxlen=WINDOW))
+
+    def add(self, value: float) -> float | None:
+        """Add a value. Return the median of those before it; None where they are too few or it is not above 0."""
+        median = statistics.median(self._values) if len(self._values) >= FEWEST else 0.0
+        if math.isfinite(value):
+            self._values.append(value)
+        return median if median > 0 else None
 
 
 class Judges:
@@ -49,7 +70,7 @@ class Judges:
         if not self._wants_values:
             return
         try:
-            number = self._values[name] = float(value)
+            number = self._values[name] = float(value.detach() if hasattr(value, "detach") else value)
         except Exception as error:
             self._tell(f"observe({name!r}) was given no number ({error_text(error)}), and has no effect.")
             return
@@ -64,6 +85,13 @@ class Judges:
                     times = f"{number / usual:.3g} times its running median {usual:.6g}"
                     self._spikes[condition.text] = f"{name} is {number:.6g}, {times}"
 
+    def watched(self, row: WatchedRow) -> None:
+        """Take the row of a step (task `watch`): the norm of each kind is a value, if the run gave none so named."""
+        wanted = KINDS if self._functions else [kind for kind in KINDS if kind in self._medians]
+        for kind in wanted:
+            if kind not in self._values and (norms := row.norms(kind)):
+                self.observe(kind, math.hypot(*norms))
+
     def values(self) -> dict[str, float]:
         """Return what was observed last under each name in this step; the next step begins with none."""
         values, self._values = self._values, {}
@@ -71,23 +99,17 @@ class Judges:
 
     def met(self, seen: StepSeen) -> list[tuple[Condition, str]]:
         """Return the conditions that the step meets, each with what met it."""
-        self._signals.look_after()
+        self._signals.take_again()
         self._came = self._signals.came()
-        return [(each, why) for each in self._conditions if (why := self._why(each, seen)) is not None]
+        return [
+            (each, why)
+            for each in self._conditions
+            if (why := _JUDGE[each.kind](self, each, seen)) is not None
+        ]
 
     def over(self) -> None:
         """Forget the spikes of a step that is over. Signals and files that came wait for one that is judged."""
         self._spikes.clear()
-
-    def _why(self, condition: Condition, seen: StepSeen) -> str | None:
-        return _JUDGE[condition.kind](self, condition, seen)
-
-    def _non_finite(self, condition: Condition, seen: StepSeen) -> str | None:
-        if seen.origin is None or (condition.subject and condition.subject != seen.part):
-            return None
-        if seen.part != "forward" and seen.update_was_skipped:
-            return None
-        return seen.origin.sentence
 
     def _norm(self, condition: Condition, seen: StepSeen) -> str | None:
         norms = seen.gradients(condition.subject)
@@ -95,12 +117,6 @@ class Judges:
         if not norms or not condition.holds(norm) or (norm == math.inf and seen.update_was_skipped):
             return None
         return f"the norm of {len(norms)} gradients is {norm:.6g}"
-
-    def _spike(self, condition: Condition, seen: StepSeen) -> str | None:
-        return self._spikes.get(condition.text)
-
-    def _signal(self, condition: Condition, seen: StepSeen) -> str | None:
-        return "the signal came" if condition.subject in self._came else None
 
     def _file(self, condition: Condition, seen: StepSeen) -> str | None:
         path = self._files[condition.subject]
@@ -124,10 +140,10 @@ class Judges:
 
 
 _JUDGE: dict[str, Callable[[Judges, Condition, StepSeen], str | None]] = {
-    "non_finite": Judges._non_finite,
+    "non_finite": lambda self, condition, seen: seen.not_finite(condition.subject),
     "norm": Judges._norm,
-    "spike": Judges._spike,
-    "signal": Judges._signal,
+    "spike": lambda self, condition, seen: self._spikes.get(condition.text),
+    "signal": lambda self, c, seen: "the signal came" if c.subject in self._came else None,
     "file": Judges._file,
     "function": Judges._call,
 }

@@ -5,7 +5,14 @@ from typing import Any
 
 import numpy as np
 from attrs import define, field, frozen
-from probe_format.watch import ABSENT, Column, WatchWriter
+from probe_format.watch import ABSENT, KINDS, Column, Kind, WatchWriter
+
+#: The kinds of numbers that `non_finite` looks at; where values begin is looked at first.
+_LOOKED_AT: dict[str, tuple[Kind, ...]] = {
+    "": ("activations", *(kind for kind in KINDS if kind != "activations")),
+    "forward": ("activations",),
+    "gradients": ("gradients",),
+}
 
 
 @frozen(eq=False)
@@ -68,6 +75,28 @@ class WatchedRow:
         for place, counts in norms.bad.items():
             before = self._bad.get(numbers[place], (0, 0)) if largest else (0, 0)
             self._bad[numbers[place]] = max(before[0], counts[0]), max(before[1], counts[1])
+
+    def norms(self, kind: Kind) -> list[float]:
+        """Return the norms of a kind that the step has."""
+        pairs = zip(self.columns.known, self._values.tolist(), strict=False)  # columns may have come since
+        return [norm for column, norm in pairs if column.kind == kind and not norm < 0.0]
+
+    def not_finite(self, part: str) -> str | None:
+        """Return in words which numbers are not finite; None where all are.
+
+        part: forward (outputs), gradients, or empty for all. An infinite output may be a mask's, and does not count.
+        """
+        order, found = _LOOKED_AT[part], []
+        for number in np.flatnonzero(~np.isfinite(self._values)).tolist():
+            column, (nan, infinite) = self.columns.known[number], self._bad.get(number, (0, 0))
+            is_mask = column.kind == "activations" and not np.isnan(self._values[number])
+            if column.kind in order and not is_mask:
+                counts = f"{nan} NaN and {infinite} infinite of {column.elements}"
+                found.append((order.index(column.kind), f"{column.kind} of {column.name}: {counts} values"))
+        if not found:
+            return None
+        _, first = min(found, key=lambda each: each[0])
+        return first + (f"; {len(found) - 1} more tensors are not finite" if found[1:] else "")
 
     def write(self, file: WatchWriter, step: int) -> None:
         """Write the row. Raises OSError when it cannot be written."""

@@ -18,7 +18,7 @@ class Signals:
         self._before: dict[int, Any] = {}
         self._came: set[str] = set()
         self._is_handling = False
-        self.look_after()
+        self.take_again()
         if len(self._before) < len(self._names):
             notice(
                 f"Probe: {', '.join(self._names.values())} cannot be taken outside of the main thread; make the "
@@ -30,7 +30,7 @@ class Signals:
         came, self._came = self._came, set()
         return came
 
-    def look_after(self) -> None:
+    def take_again(self) -> None:
         """Take the signals again for which the run has set a handler of its own by now, and hand them on to it."""
         if not self._names or threading.current_thread() is not threading.main_thread():
             return

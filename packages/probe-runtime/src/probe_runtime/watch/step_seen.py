@@ -15,6 +15,8 @@ from probe_format.write import Look
 if TYPE_CHECKING:
     from probe_format.read import Origin
 
+    from .row import WatchedRow
+
 
 @frozen(slots=False, eq=False)
 class StepSeen:
@@ -32,6 +34,7 @@ class StepSeen:
     report: Mapping[str, Any] | None = None
     _looks: Mapping[Path, Look] = field(factory=dict, repr=False)
     _skips: Sequence[Callable[[], bool]] = field(default=(), repr=False)
+    _row: WatchedRow | None = field(default=None, repr=False)
 
     @property
     def directories(self) -> tuple[Path, ...]:
@@ -62,8 +65,26 @@ class StepSeen:
         form = parsed(name)
         return "gradients" if isinstance(form, ParamsGradName) else getattr(form, "direction", "")
 
+    def not_finite(self, part: str) -> str | None:
+        """Return in words where the step stops being finite; None where it does not, or a loss scaler has seen to it.
+
+        part: forward, backward or gradients; empty for all.
+        """
+        if self._row is not None:
+            found = self._row.not_finite(part)
+            if found is None or part == "forward" or not self.update_was_skipped:
+                return found
+            return None if part else self._row.not_finite("forward")
+        if self.origin is None or (part and part != self.part):
+            return None
+        if self.part != "forward" and self.update_was_skipped:
+            return None
+        return self.origin.sentence
+
     def gradients(self, moment: str) -> list[float]:
         """Return the norms of the gradients of parameters. moment: ``parameters_grad`` or ``optimizer_grad``."""
+        if self._row is not None:
+            return self._row.norms("gradients")
         return [norm for look in self._looks.values() for norm in look.norms.get(moment, {}).values()]
 
     @staticmethod

@@ -1,19 +1,46 @@
-"""Tell the other ranks of a trigger: by one small file in dump_path that all of them read (spec/config.md, `when`)."""
+"""Tell the other ranks that a condition was met, by one small file in dump_path (spec/config.md, `when`)."""
 
 import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
-from attrs import asdict
+from attrs import asdict, frozen
 from probe_format import jsonio
 from probe_format.excerpts import cut
 from probe_format.safe_files import FILE_MODE, make_folder
 
-from .trigger import Trigger
-
 NAME = "triggers.jsonl"
 #: Each line has so many bytes: where two ranks write at once on a file system that cannot append, one line stays whole.
 LINE = 1024
+
+
+@frozen
+class Trigger:
+    """Hold that a condition was met.
+
+    step: the step that met it.
+    at: the first step that is dumped because of it.
+    when: the condition as it was configured.
+    why: what met it, in words.
+    rank: of the process that met it; None where the run is not distributed.
+    """
+
+    step: int
+    at: int
+    when: str
+    why: str
+    rank: int | None = None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Return what the report of the step has of it."""
+        return {"when": self.when, "why": self.why, "rank": self.rank}
+
+    @property
+    def cause(self) -> dict[str, Any]:
+        """Return what the header of a step has of it that is dumped because of it."""
+        return {"triggered": {"step": self.step, "when": self.when, "rank": self.rank}}
 
 
 class TriggerFile:

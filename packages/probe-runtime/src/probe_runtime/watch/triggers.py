@@ -17,12 +17,16 @@ from probe_runtime.notice import notice
 
 from .judges import Judges
 from .ring import Ring
+from .row import WatchedRow
 from .step_seen import StepSeen
-from .trigger import Trigger
-from .trigger_file import TriggerFile
+from .trigger_file import Trigger, TriggerFile
 
 #: How many steps are remembered whose reports may yet be told a trigger of another rank.
 _REMEMBERED = 8
+
+
+def _nothing(triggers: Sequence[Trigger]) -> None:
+    """Do nothing."""
 
 
 class Triggers:
@@ -33,6 +37,11 @@ class Triggers:
         from probe_format.read import origins  # noqa: F401  now: packages may be upgraded before a step is bad
 
         self._then = config.then or Then()
+        if not config.kind.calls:  # a row is no dump
+            self._then = evolve(self._then, level=self._then.level or "mix", task=self._then.task or "tensor")
+        self._row: WatchedRow | None = None
+        self.tell: Callable[[Sequence[Trigger]], None] = _nothing
+        """Called with the triggers of one step."""
         self._ring: Ring | None = None
         self._file = TriggerFile(config.dump_path)
         self._judges = Judges(config.when)
@@ -49,9 +58,10 @@ class Triggers:
         self._ring = ring
         then = {"level": self._then.level, "task": self._then.task}
         raised: dict[str, Any] = {key: value for key, value in then.items() if value is not None}
-        if raised.get("task") == "tensor":
-            raised["tensor_list"] = ()  # every tensor gets a file
-        self.config = evolve(config, **raised)
+        if not config.kind.calls:
+            raised["list"] = ()  # it chooses what is in the rows
+        config = evolve(config, **raised)
+        self.config = evolve(config, tensor_list=()) if config.kind.files else config  # files of every tensor
         """The configuration of the steps that are dumped because of a trigger."""
 
     @property
@@ -62,6 +72,14 @@ class Triggers:
     def skipped(self, skips: Callable[[], bool]) -> None:
         """Take an update that a loss scaler may have skipped. skips: returns whether it has."""
         self._skips.append(skips)
+
+    def watched(self, row: WatchedRow) -> None:
+        """Take the row of the step that ends (task `watch`)."""
+        self._row = row
+        try:
+            self._judges.watched(row)
+        except Exception as error:
+            self._fail(error)
 
     def of(self, number: int) -> Trigger | None:
         """Return the trigger because of which a step is dumped; None where there is none."""
@@ -86,7 +104,8 @@ class Triggers:
         if os.getpid() != self._pid:  # a fork()ed child
             return
         skips, self._skips = tuple(self._skips), []
-        seen = StepSeen(number, rank, self._judges.values(), report, looks, skips)
+        row, self._row = self._row, None
+        seen = StepSeen(number, rank, self._judges.values(), report, looks, skips, row)
         if looks:
             self._recent.append(evolve(seen, report=None))
         try:
@@ -158,12 +177,14 @@ class Triggers:
         notice("Probe: " + " ".join(line if line.endswith(".") else f"{line}." for line in lines))
 
     def _amend(self, triggers: Sequence[Trigger]) -> None:
-        """Write triggers of one step into its report."""
+        """Write triggers of one step into its report, and tell them."""
+        self.tell(triggers)
+        told = [each.told for each in triggers]
         for seen in self._recent:
             if seen.number == triggers[0].step:
                 for directory in seen.directories:
                     with contextlib.suppress(OSError, FormatError):  # of a step that was broken off
-                        amend_report(directory, "triggers", [each.told for each in triggers])
+                        amend_report(directory, lambda report: report.setdefault("triggers", []).extend(told))
 
     def _fail(self, error: Exception) -> None:
         if not self._is_hindered:

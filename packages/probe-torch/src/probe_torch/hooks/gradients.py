@@ -7,7 +7,8 @@ than the entry, and a hook goes on each node that has an edge into an input, and
 output. What those edges carry, summed, is the call's own contribution to the gradient of that input.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,9 +17,8 @@ from probe_runtime.collect import Autograd, Emit, GradientTap, untold
 
 from probe_torch.tensors.sums import numberless, plus
 
-from .input_edges import InputEdges, transform, whole
 from .leaf_gradients import watch
-from .nodes import NodeCall, Nodes, add_consumers, hook_node
+from .nodes import InputEdges, NodeCall, Nodes, add_consumers, hook_node, transforms, whole
 from .written_views import WrittenView, geometry, written_through
 
 _C: Any = torch._C
@@ -31,7 +31,7 @@ def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
     """Return where gradients of these inputs would go; None when gradients are off."""
     if not torch.is_grad_enabled():
         return None
-    inputs = InputEdges(_sequence(), transform() is not None)
+    inputs = InputEdges(_sequence(), transforms())
     indexes, paths = inputs.indexes, inputs.paths
     new = 0
     for path, t in whole(tensors) if inputs.batched else tensors:
@@ -39,17 +39,15 @@ def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
         if t.requires_grad:
             try:
                 node = t.grad_fn
-            except (
-                RuntimeError
-            ):  # torch follows this view no more, because its base was written: no gradient comes
+            except RuntimeError:  # torch follows this view no more, because its base was written
                 continue
             key: Any = id(t) if node is None else (node, t.output_nr)
             if key in indexes:
                 index = indexes[key]
-                paths[index].append(path)
+                paths[index] += (path,)
             else:
                 indexes[key] = index = new
-                paths[new] = [path]
+                paths += ((path,),)
                 new += 1
         if t._base is not None:
             inputs.views[id(t)] = index
@@ -61,7 +59,94 @@ def flows(outputs: Found) -> bool:
     for _, t in outputs:
         if t.requires_grad:
             return True
-    return transform() is not None and any(t.requires_grad for _, t in whole(outputs))
+    return transforms() and any(t.requires_grad for _, t in whole(outputs))
+
+
+class _Outputs:
+    """The outputs of a call, as autograd's graph has them.
+
+    nodes: those that made them.
+    leaves: id of an output that no node made -> the tensor, and (0, path) for each of its places.
+    written: node -> the views that were written in place through it.
+    passed_on: what takes the gradient of an output that is an input, untouched -> its index among the inputs.
+    is_repeated: whether a tensor is in several places.
+    """
+
+    __slots__ = ("is_repeated", "leaves", "nodes", "passed_on", "written")
+
+    def __init__(self, inputs: InputEdges, outputs: Found) -> None:
+        indexes, views = inputs.indexes, inputs.views
+        self.nodes: Nodes = {}
+        self.leaves: dict[int, tuple[torch.Tensor, list[tuple[int, ValuePath]]]] = {}
+        self.written: dict[Any, list[WrittenView]] = {}
+        self.passed_on: dict[Any, int] = {}
+        self.is_repeated = False
+        nodes = self.nodes
+        for path, t in whole(outputs) if inputs.batched else outputs:
+            if not t.requires_grad:
+                continue
+            if views and id(t) in views and (node := written_through(t, inputs.since)) is not None:
+                self.written.setdefault(node, []).append(WrittenView(path, views[id(t)], geometry(t)))
+                nodes.setdefault(node, ([], []))
+                continue
+            try:
+                node, nr = t.grad_fn, t.output_nr
+            except RuntimeError:  # torch follows this view no more
+                continue
+            key: Any = id(t) if node is None else (node, nr)
+            if node is None:
+                self.is_repeated |= key in self.leaves
+                self.leaves.setdefault(key, (t, []))[1].append((0, path))
+            elif node in nodes:
+                self.is_repeated = True
+                nodes[node][0].append((nr, path))
+            else:
+                nodes[node] = ([(nr, path)], [])
+            if key in indexes:
+                self.passed_on[key] = indexes[key]
+
+    def pass_through(self, need: dict[int, int]) -> dict[Any, list[tuple[int, int]]]:
+        """Return for nodes and ids of leaves the (output number, index) of inputs whose whole gradient comes there.
+
+        An input may be used and also passed on untouched. What flows through the part passed on cannot be separated
+        from what others sent to the same tensor, so only the share of the uses is recorded. Where it alone is
+        returned, its whole gradient is.
+        """
+        through: dict[Any, list[tuple[int, int]]] = {}
+        for key, index in self.passed_on.items():
+            if index not in need:
+                need[index] = 1
+                node, nr = (key, 0) if key in self.leaves else key
+                through.setdefault(node, []).append((nr, index))
+        return through
+
+    def add_views(self, need: dict[int, int]) -> bool:
+        """Count the shares of inputs that come through written views. Return whether one has others as well."""
+        sums = False
+        for index in [view.index for parts in self.written.values() for view in parts]:
+            if index is not None:
+                sums |= index in need
+                need[index] = need.get(index, 0) + 1
+        return sums
+
+    def paths(self) -> list[ValuePath]:
+        """Return the path of each output."""
+        found = [path for made, _ in self.nodes.values() for _, path in made]
+        if self.leaves:
+            found += [path for _, places in self.leaves.values() for _, path in places]
+        if self.written:
+            found += [view.path for parts in self.written.values() for view in parts]
+        return found
+
+    def places(self) -> dict[Any, list[ValuePath]]:
+        """Return the paths of each different tensor."""
+        found: dict[Any, list[ValuePath]] = {
+            key: [path for _, path in places] for key, (_, places) in self.leaves.items()
+        }
+        for node, (made, _) in self.nodes.items():
+            for nr, path in made:
+                found.setdefault((node, nr), []).append(path)
+        return found
 
 
 def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], None], emit: Emit) -> list[Any]:
@@ -71,90 +156,38 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
     keep: called with the tap when it may be left with sums that are never complete.
     emit: called with the gradients when they have come.
     """
-    indexes, views = inputs.indexes, inputs.views
-    nodes: Nodes = {}
-    written: dict[Any, list[WrittenView]] = {}
-    leaves: dict[int, tuple[torch.Tensor, list[tuple[int, ValuePath]]]] = {}
-    passed_on: dict[Any, int] = {}
-    again = False
-    for path, t in whole(outputs) if inputs.batched else outputs:
-        if not t.requires_grad:
-            continue
-        if views and id(t) in views and (node := written_through(t, inputs.since)) is not None:
-            written.setdefault(node, []).append(WrittenView(path, views[id(t)], geometry(t)))
-            nodes.setdefault(node, ([], []))
-            continue
-        try:
-            node, nr = t.grad_fn, t.output_nr
-        except RuntimeError:  # torch follows this view no more
-            continue
-        key: Any
-        if node is None:
-            key = id(t)
-            again = again or key in leaves
-            leaves.setdefault(key, (t, []))[1].append((0, path))
-        else:
-            key = node, nr
-            if node in nodes:
-                again = True
-                nodes[node][0].append((nr, path))
-            else:
-                nodes[node] = ([(nr, path)], [])
-        if key in indexes:
-            passed_on[key] = indexes[key]
+    out = _Outputs(inputs, outputs)
+    nodes, leaves, written = out.nodes, out.leaves, out.written
     if not nodes and not leaves:
         return []
-    need, sums, casts = add_consumers(inputs, nodes)
-    # An input may be used and also passed on untouched. What flows through the part passed on cannot be separated
-    # from what others sent to the same tensor, so only the share of the uses is recorded. Where it alone is returned,
-    # its whole gradient is.
+    need, sums, casts = add_consumers(inputs, nodes)  # which adds nodes
     through: dict[Any, list[tuple[int, int]]] = {}
     unknown: tuple[Any, ...] = ()
-    if passed_on or again:
-        unknown = untold(_places(nodes, leaves), passed_on, set(need))
-    for key, index in passed_on.items() if passed_on else ():
-        if index not in need:
-            need[index] = 1
-            node, nr = (key, 0) if key in leaves else key
-            through.setdefault(node, []).append((nr, index))
-    for parts in written.values() if written else ():
-        for view in parts:
-            if view.index is not None:
-                sums = sums or view.index in need
-                need[view.index] = need.get(view.index, 0) + 1
-    several: Sequence[ValuePath] = ()
-    if len(nodes) + len(leaves) > 1:  # else all gradients of a pass come at once
-        several = [path for made, _ in nodes.values() for _, path in made]
-        several += [path for _, places in leaves.values() for _, path in places] if leaves else ()
-        several += [view.path for parts in written.values() for view in parts] if written else ()
-    tap = GradientTap(_AUTOGRAD, emit, inputs.paths, need, several, *unknown)
+    if out.passed_on or out.is_repeated:
+        unknown = untold(out.places(), out.passed_on, set(need))
+        through = out.pass_through(need)
+    if written and out.add_views(need):
+        sums = True
+    # Where one node brings all gradients of a pass, they come at once.
+    several = tuple(out.paths()) if len(nodes) > 1 or leaves else ()
+    tap = GradientTap(_AUTOGRAD, emit, _shared((*inputs.paths,)), need, several, *unknown)
     if sums:
         keep(tap)
     handles: list[Any] = []
     for node in nodes:
-        call = NodeCall(tap, *nodes[node])
+        made, consumed = nodes[node]
+        call = NodeCall(tap, _shared((*made,)), _shared((*consumed,)))
         if through or written or casts:
             call.through, call.written = through.get(node, ()), written.get(node, ())
             call.casts = casts.get(node)
         handle = hook_node(node, call)
         if handle is not None:
             handles += (handle,)
-    for which, (leaf, places) in leaves.items() if leaves else ():
-        handles.append(watch(leaf, tap, places, through.get(which, ())))
+    for which in leaves:
+        handles.append(watch(leaves[which][0], tap, leaves[which][1], through.get(which, ())))
     return handles
 
 
-def _places(
-    nodes: Nodes, leaves: Mapping[int, tuple[torch.Tensor, list[tuple[int, ValuePath]]]]
-) -> dict[Any, list[ValuePath]]:
-    """Return for each different tensor among the outputs its paths."""
-    found: dict[Any, list[ValuePath]] = {
-        key: [path for _, path in places] for key, (_, places) in leaves.items()
-    }
-    for node, (made, _) in nodes.items():
-        for nr, path in made:
-            found.setdefault((node, nr), []).append(path)
-    return found
-
-
+#: Returns the same tuple for equal ones: what a step keeps of each call, Python's collector would have to look at.
+_shared: Callable[[tuple[Any, ...]], tuple[Any, ...]] = functools.lru_cache(4096)(tuple)
 _AUTOGRAD = Autograd(_C._current_graph_task_id, plus, numberless)

@@ -19,8 +19,8 @@ class LeafCall:
 
     hook: the hook on the leaf, which serves all such calls.
     tap: gets the gradient.
-    made: (0, path) for each place of the leaf among the outputs.
-    through: [(0, its index among the inputs)] if what arrives is the call's share of it, else empty.
+    made, through: as `GradientTap.fire` takes them, with 0 as the output number: each place of the leaf among the
+        outputs; its index among the inputs where what arrives is the call's share of it, else nothing.
     """
 
     hook: _LeafHook

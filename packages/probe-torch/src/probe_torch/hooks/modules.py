@@ -7,14 +7,17 @@ TorchScript and the user's own hooks see the modules as they are.
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-from attrs import define, field
-from probe_format.errors import UsageError
-from probe_runtime.collect import TrackedModule, TrackedParameter, kind_of, tracked_parameters
-from probe_runtime.patching import Held, Nested, place, replaced
+from probe_runtime.collect import (
+    AnyModuleTable,
+    TrackedModule,
+    TrackedParameter,
+    models_of,
+    tracked_parameters,
+)
+from probe_runtime.patching import Held, Nested, listening, place
 from probe_runtime.patching import thread as _thread
 from torch import nn
 
@@ -28,51 +31,23 @@ OnCall = Callable[[TrackedModule, nn.Module, tuple[Any, ...], dict[str, Any], Ca
 
 def models_in(model: object) -> tuple[nn.Module, ...]:
     """Return the model, or the models of a list or tuple; () for None. Raises UsageError when it is neither."""
-    if model is None:
-        return ()
-    if isinstance(model, nn.Module):
-        return (model,)
-    if isinstance(model, (list, tuple)) and model and all(isinstance(m, nn.Module) for m in model):
-        return tuple(model)
-    raise UsageError(
-        f"The model must be a torch.nn.Module, or a list or tuple of them; got {kind_of(model)}."
-    )
+    return models_of(model, nn.Module, "torch.nn.Module")
 
 
-@define
-class ModuleTable:
-    """Hold the modules whose calls are recorded.
+class ModuleTable(AnyModuleTable):
+    """Hold the modules whose calls are recorded."""
 
-    entries: id of a module -> the module with its name.
-    roots: id of a model given to start() -> the model.
-    not_seen: what the report lists as not recorded -> why.
-    """
+    prefix = "Module"
 
-    entries: dict[int, TrackedModule] = field(factory=dict)
-    roots: dict[int, nn.Module] = field(factory=dict)
-    not_seen: dict[str, str] = field(factory=dict)
-
-    def add_model(self, model: Model) -> None:
-        """Track every submodule of a model, or of each of a list of models (names then begin with its index).
-
-        The model itself has no record of its own, as in msprobe; parameters that it owns directly are
-        listed in `not_seen`. Raises UsageError when ``model`` is neither a module nor a list of them.
-        """
-        for i, one in enumerate(models_in(model)):
-            self._add_one(one, "" if one is model else f"{i}.")
+    def roots_of(self, model: Model | None) -> tuple[nn.Module, ...]:
+        return models_in(model)
 
     def _add_one(self, model: nn.Module, prefix: str) -> None:
-        self.roots[id(model)] = model
         for name, module in named_submodules(model):
             compiled_one = "_orig_mod" in name
             path = plain_path(name) if compiled_one else name
             if not path:
-                own = [n for n, _ in module.named_parameters(recurse=False)]
-                if own:
-                    which = ", ".join(own[:8]) + (f" and {len(own) - 8} more" if len(own) > 8 else "")
-                    self.not_seen[f"{prefix}parameters of the model itself: {which}"] = (
-                        "the module given to start() has no record; wrap it, or give its parent, to see them"
-                    )
+                self._note_own(prefix, [n for n, _ in module.named_parameters(recurse=False)])
                 continue
             if isinstance(module, torch.jit.ScriptModule):
                 self.not_seen.setdefault(f"inside {prefix}{path}", "TorchScript runs outside Python")
@@ -81,15 +56,6 @@ class ModuleTable:
             if compiled_one and name.endswith("_orig_mod"):
                 continue  # the same module as the compiled one around it
             self.entries.setdefault(id(module), TrackedModule(f"Module.{prefix}{path}.{cls}", module))
-
-    def add_named(self, module: nn.Module, name: str) -> None:
-        """Track one module under a name of the user's, with nothing inside it (`module_dump`)."""
-        base = f"Module.{name}.{type(module).__name__}"
-        self.entries[id(module)] = TrackedModule(base, module, opaque=True)
-
-    def roots_of(self, model: Model | None) -> tuple[nn.Module, ...]:
-        """Return the models in ``model``: itself, or the items of a list; () for None."""
-        return models_in(model)
 
     def note_compiled(self, model: nn.Module) -> None:
         """Add to `not_seen` the parts of a model that run inside torch.compile, where calls can't be seen."""
@@ -111,14 +77,14 @@ class ModuleTable:
         return tracked_parameters(having_some, _wanting_gradients)
 
     def never_called(self) -> Iterator[tuple[str, str]]:
-        """Yield (module, why) for every tracked module that was not called while collecting."""
         entries = list(self.entries.values())
+        never = [entry for entry in entries if not entry.called and not _is_only_a_list(entry.module)]
+        if not never:
+            return
         made = set(map(id, compiled([entry.module for entry in entries])))
-        regions = [entry.base for entry in entries if id(entry.module) in made] if made else []
+        regions = [entry.base for entry in entries if id(entry.module) in made]
         whole = bool(compiled(self.roots.values()))
-        for entry in entries:
-            if entry.called or getattr(type(entry.module), "forward", None) is _NO_FORWARD:
-                continue  # a ModuleList or ModuleDict is never called
+        for entry in never:
             path = entry.base.rpartition(".")[0]
             inside = whole or any(path.startswith(base.rpartition(".")[0] + ".") for base in regions)
             yield entry.base, "inside a torch.compile region" if inside else "not called in this step"
@@ -126,6 +92,11 @@ class ModuleTable:
 
 def _wanting_gradients(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, p) for name, p in module._parameters.items() if p is not None and p.requires_grad]
+
+
+def _is_only_a_list(module: nn.Module) -> bool:
+    """Return whether nobody calls it, as a ModuleList or ModuleDict."""
+    return getattr(type(module), "forward", None) is _NO_FORWARD
 
 
 _NO_FORWARD: Any = nn.Module.forward
@@ -146,20 +117,12 @@ def plain_path(name: str) -> str:
 
 def patched_call(table: ModuleTable, on_call: OnCall) -> Held:
     """Send calls of the table's modules through ``on_call`` until the result is undone."""
-    places, calls = [place(nn.Module, "__call__", _calling)], (table.entries, on_call)
-    _watching.append(calls)
-    return replaced(places, lambda: _watching.remove(calls))
+    return listening(_watching, (table.entries, on_call), [place(nn.Module, "__call__", _calling)])
 
 
-@contextmanager
-def outermost_calls(begins: Callable[[nn.Module], None]) -> Iterator[None]:
-    """Tell of each call of a module that no other module makes, before it begins, while open."""
-    _outermost.append(begins)
-    try:
-        with replaced([place(nn.Module, "__call__", _calling)]):
-            yield
-    finally:
-        _outermost.remove(begins)
+def outermost_calls(begins: Callable[[nn.Module], None]) -> Held:
+    """Tell of each call of a module that no other module makes, before it begins, until the result is undone."""
+    return listening(_outermost, begins, [place(nn.Module, "__call__", _calling)])
 
 
 class _Inside(threading.local):
@@ -190,13 +153,30 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
             entries, on_call = _watching[-1]
         except IndexError:
             entries, on_call = _NOBODY
-        entry = entries.get(id(self))
+        entry, run = entries.get(id(self)), original
+        if len(_watching) > 1:  # a step that is watched and dumped
+            entries, inner = _watching[-2]
+            if (inside := entries.get(id(self))) is not None:
+                entry, on_call, run = _both(entry, on_call, inside, inner, original)
         if entry is None or _thread.muted or _nested.is_recorded(self, call):
             return original(self, *args, **kwargs)
         before, (_nested.what, _nested.by) = (_nested.what, _nested.by), (self, call)
         try:
-            return on_call(entry, self, args, kwargs, original)
+            return on_call(entry, self, args, kwargs, run)
         finally:
             _nested.what, _nested.by = before
 
     return call
+
+
+def _both(
+    entry: TrackedModule | None,
+    on_call: OnCall,
+    inside: TrackedModule,
+    inner: OnCall,
+    original: Callable[..., Any],
+) -> tuple[TrackedModule, OnCall, Callable[..., Any]]:
+    """Return (entry, on_call, original) that send a call through ``inner``, and through ``on_call`` around that."""
+    if entry is None:
+        return inside, inner, original
+    return entry, on_call, lambda module, *args, **kwargs: inner(inside, module, args, kwargs, original)

@@ -1,23 +1,60 @@
-"""Walk the graph of a call, from its outputs to what is older than the call, and hook its nodes.
+"""Note the edges of a call's inputs, walk its graph from its outputs to what is older, and hook its nodes.
 
 One hook on a node serves all the calls that have a part in it. Where a function is the last call of a module, both end
 in the same node: the hook tells both of its gradients, one after the other, so that a gradient is described once, as
 between the two no code but Probe's runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
 from attrs import define, field
 from probe_format.values import ValuePath
-from probe_runtime.collect import GradientTap, Moment, guard
+from probe_runtime.collect import GradientTap, GradientTexts, guard
 from probe_runtime.describe import RunError
 
 from probe_torch.aside import apart
 
-from .input_edges import InputEdges
 from .written_views import WrittenView
+
+Found = Sequence[tuple[ValuePath, torch.Tensor]]
+
+_functorch: Any = torch._C._functorch
+#: Returns whether a transform of `torch.func` runs in this thread, which may have wrapped tensors. (To look at the
+#: stack of them would make one for the thread, which torch copies for each node of a graph from then on.)
+transforms: Callable[[], bool] = torch._C._are_functorch_transforms_active
+
+
+@define
+class InputEdges:
+    """Hold the gradient edges of a call's inputs.
+
+    since: autograd's sequence number at the entry; nodes made later have this one or a higher one.
+    batched: whether the call was made within a transform of `torch.func`.
+    indexes: what takes the gradient of an input -> its index in ``paths``. It is (node, output number), or the id of a
+        leaf.
+    paths: by that index, every place in the arguments where this tensor is.
+    views: id of an input that is a view -> its index into paths, None if it needed no gradient.
+    """
+
+    since: int
+    batched: bool
+    indexes: dict[Any, int] = field(factory=dict)
+    paths: list[tuple[ValuePath, ...]] = field(factory=list)
+    views: dict[int, int | None] = field(factory=dict)
+
+
+def whole(tensors: Found) -> Found:
+    """Return the tensors; for one that `torch.func.vmap` batches, the whole tensor, which autograd follows."""
+    found = []
+    for path, t in tensors:
+        while _functorch.is_batchedtensor(t):
+            t = _functorch.get_unwrapped(t)
+        found.append((path, t))
+    return found
+
 
 Grads = tuple[torch.Tensor | None, ...]
 
@@ -49,38 +86,29 @@ def add_consumers(
     if not indexes:
         return need, sums, casts
     todo = list(nodes)
-    visited = set(todo)
-    for count, node in enumerate(todo):  # which grows meanwhile
-        if count == _MAX_NODES:
-            raise RuntimeError(f"more than {_MAX_NODES} autograd nodes inside one call")
+    visited = {None, *todo}
+    for node in islice(todo, _MAX_NODES):  # which grows meanwhile
         if node._sequence_nr() < since:
             continue
         used: list[tuple[int, int]] = []
         for i, (following, nr) in enumerate(node.next_functions):
-            if following is None:
-                continue
-            if type(following) is _AccumulateGrad:
-                key: Any = id(following.variable)
-            else:
-                key = following, nr
-                if key not in indexes:
-                    leaf = _cast_leaf(following) if type(following) is _Cast else None
-                    if leaf is not None and id(leaf) in indexes:
-                        key = id(leaf)
-                        casts.setdefault(node, {})[i] = leaf.dtype
-                    elif following not in visited:
-                        visited.add(following)
-                        todo += (following,)
+            kind = type(following)
+            key: Any = id(following.variable) if kind is _AccumulateGrad else (following, nr)
+            if kind is _Cast and key not in indexes and id(leaf := _cast_leaf(following)) in indexes:
+                key = id(leaf)
+                casts.setdefault(node, {})[i] = leaf.dtype
             if key in indexes:
                 index = indexes[key]
-                if index in need:
-                    need[index] += 1
-                    sums = True
-                else:
-                    need[index] = 1
+                sums = sums or index in need
+                need[index] = need[index] + 1 if index in need else 1
                 used += ((i, index),)
+            elif kind is not _AccumulateGrad and following not in visited:
+                visited.add(following)
+                todo += (following,)
         if used:
             nodes[node] = nodes[node][0] if node in nodes else [], used
+    if todo[_MAX_NODES:]:
+        raise RuntimeError(f"more than {_MAX_NODES} autograd nodes inside one call")
     return need, sums, casts
 
 
@@ -101,7 +129,8 @@ class NodeCall:
     """The part that one call has in a node.
 
     tap: takes the gradients.
-    made, consumed, through, written: as `GradientTap.fire` has them.
+    made, consumed, through: as `GradientTap.fire` has them.
+    written: the views that were written in place.
     casts: edge number -> the dtype of an input that is cast there.
     """
 
@@ -125,12 +154,13 @@ class _NodeHook:
     handle: Any = None
 
     def __call__(self, grad_inputs: Grads, grad_outputs: Grads) -> None:
-        moment: Moment = {}
+        texts: GradientTexts = {}
         try:
             with _no_functions():
                 for c in self.calls:
                     given = grad_inputs if c.casts is None else _cast(grad_inputs, c.casts)
-                    c.tap.fire(given, grad_outputs, c.made, c.through, c.consumed, c.written, moment)
+                    views = [v.parts(grad_outputs[0], given[0]) for v in c.written] if c.written else ()
+                    c.tap.fire(given, grad_outputs, c.made, c.through, c.consumed, views, texts)
         except RunError as e:
             raise e.error from e
         except Exception as e:

@@ -1,6 +1,7 @@
 """Record parameters' gradients when they arrive in ``.grad``."""
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from probe_runtime.collect import Collector, TrackedParameter, faults_reported, 
 from probe_torch.aside import apart, aside
 
 from .modules import ModuleTable
-from .updates import before_updates
+from .updates import KEYS, before_updates
 
 _CONSUMED = "it came, and a hook of the run took it from .grad before Probe was called"
 
@@ -22,7 +23,8 @@ class _Hooked:
     """Describe one parameter's hook.
 
     entry: the parameter with its names.
-    handle: removes the hook.
+    hooks: all hooks on it, with ours before the run's own, of which one may consume the gradient.
+    key: that of ours.
     before: the mark of its gradient when it was hooked; None if it had no gradient.
     content: address of torch's C++ tensor behind the parameter when it was hooked. A swap gives the parameter
     another one, and the hook stays with the first.
@@ -30,7 +32,8 @@ class _Hooked:
     """
 
     entry: TrackedParameter
-    handle: Any
+    hooks: OrderedDict[int, Any]
+    key: int
     before: tuple[Any, ...] | None
     content: int
     alone: bool
@@ -42,7 +45,7 @@ class _Hooked:
     def remove(self) -> None:
         """Remove the hook, and our table of hooks: after a swap torch would put the user's hooks in it."""
         p = self.entry.parameter
-        self.handle.remove()
+        self.hooks.pop(self.key, None)
         if self.alone and not p._post_accumulate_grad_hooks:
             p._post_accumulate_grad_hooks = None
 
@@ -82,15 +85,17 @@ class ParameterGradients:
                     wanting.append(entry)
             on_arrival = guarded("a parameter", "its gradient's arrival", self._on_arrival)
             for entry in wanting:  # a loop of its own: first every hook is removed that a swap took elsewhere
-                p = entry.parameter
-                alone = p._post_accumulate_grad_hooks is None
-                handle = p.register_post_accumulate_grad_hook(on_arrival)
-                if not alone:  # before the run's own hooks, of which one may consume the gradient
-                    hooks: dict[int, Any] = p._post_accumulate_grad_hooks
-                    for key in [key for key in hooks if key != handle.id]:
-                        hooks[key] = hooks.pop(key)
+                p, key = entry.parameter, next(KEYS)
+                hooks = p._post_accumulate_grad_hooks
+                alone = hooks is None
+                if alone:
+                    hooks = p._post_accumulate_grad_hooks = OrderedDict()
+                others = [*hooks]
+                hooks[key] = on_arrival
+                for other in others:  # torch calls them in this order
+                    hooks[other] = hooks.pop(other)
                 before = None if p.grad is None else _mark(p.grad)
-                self._hooked[id(p)] = _Hooked(entry, handle, before, p._cdata, alone)
+                self._hooked[id(p)] = _Hooked(entry, hooks, key, before, p._cdata, alone)
 
     def let_go(self, t: torch.Tensor) -> None:
         """Remove the hook from ``t``, which is about to be swapped; the next `hook` puts it back."""

@@ -10,14 +10,16 @@ from typing import Any
 
 import torch.utils.checkpoint as checkpoint
 from probe_runtime.collect import Segment, SegmentState
-from probe_runtime.patching import Held, place, replaced
+from probe_runtime.patching import Held, listening, place
 
 
 def watched_checkpoints(state: SegmentState) -> Held:
     """Report the runs of checkpoints to ``state`` until the result is undone."""
-    places = [place(checkpoint, "CheckpointFunction", _Watched), place(checkpoint, _GENERATOR, _watching)]
-    _states.append(state)
-    return replaced(places, lambda: _states.remove(state))
+    places = [
+        place(checkpoint, "CheckpointFunction", _CountedFunction),
+        place(checkpoint, _GENERATOR, _watching),
+    ]
+    return listening(_states, state, places)
 
 
 _Parts = Generator[None, None, None]
@@ -61,7 +63,7 @@ def _around(parts: _Parts, state: SegmentState, segment: Segment) -> _Parts:
     yield from parts
 
 
-class _Watched:
+class _CountedFunction:
     """Replace CheckpointFunction in its module, so that ``apply`` gets a function that counts its runs."""
 
     def __init__(self, function: Any) -> None:

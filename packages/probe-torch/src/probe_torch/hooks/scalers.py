@@ -1,13 +1,14 @@
 """See the updates that a loss scaler may skip: its gradients have overflowed, and no weight changes."""
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
+from attrs import define
 from probe_runtime.collect import faults_reported
-from probe_runtime.patching import Function, place, replaced
+from probe_runtime.patching import Function, Held, listening, place
 
 Told = Callable[[Callable[[], bool]], None]
 Around = Callable[[], AbstractContextManager[None]]
@@ -15,26 +16,18 @@ _telling: list[Told] = []
 _scaling: list[Around] = []
 
 
-@contextmanager
-def watched_scalers(told: Told) -> Iterator[None]:
-    """Call ``told`` after each step of a GradScaler while open, with a function that returns whether it was skipped."""
-    _telling.append(told)
-    try:
-        with replaced([place(torch.amp.GradScaler, "step", _stepping)]):
-            yield
-    finally:
-        _telling.remove(told)
+def watched_scalers(told: Told) -> Held:
+    """Call ``told`` at each step of a GradScaler until the result is undone.
+
+    told: takes a function that returns whether the update was skipped, which is known when the scaler's step is over,
+    or the update of the optimizer in it.
+    """
+    return listening(_telling, told, [place(torch.amp.GradScaler, "step", _stepping)])
 
 
-@contextmanager
-def watched_scaling(around: Around) -> Iterator[None]:
-    """Have what ``around`` returns open around each loss that a GradScaler scales."""
-    _scaling.append(around)
-    try:
-        with replaced([place(torch.amp.GradScaler, "scale", _scaled)]):
-            yield
-    finally:
-        _scaling.remove(around)
+def watched_scaling(around: Around) -> Held:
+    """Have what ``around`` returns open around each loss that a GradScaler scales, until the result is undone."""
+    return listening(_scaling, around, [place(torch.amp.GradScaler, "scale", _scaled)])
 
 
 def _scaled(original: Function) -> Function:
@@ -48,19 +41,35 @@ def _scaled(original: Function) -> Function:
     return scale
 
 
+@define(eq=False)
+class _Skip:
+    """Say whether a scaler has skipped an update, also within its step, where a run ends its own there."""
+
+    scaler: Any
+    optimizer: Any
+    found: list[torch.Tensor] | None = None
+
+    def look(self) -> list[torch.Tensor]:
+        """Return what the scaler itself has asked; it forgets it at its next update()."""
+        if self.found is None:
+            found = self.scaler._found_inf_per_device(self.optimizer) if self.scaler.is_enabled() else {}
+            self.found = list(found.values())
+        return self.found
+
+    def __call__(self) -> bool:
+        return any(bool(each.item()) for each in self.look())
+
+
 def _stepping(original: Function) -> Function:
     @functools.wraps(original)
     def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        skip = _Skip(scaler, optimizer)
+        with faults_reported("a loss scaler", "its step"):
+            for each in tuple(_telling):
+                each(skip)
         result = original(scaler, optimizer, *args, **kwargs)
         with faults_reported("a loss scaler", "whether it skipped an update"):
-            # What the scaler itself has asked; it forgets it at its next update().
-            found = list(scaler._found_inf_per_device(optimizer).values()) if scaler.is_enabled() else []
-            for each in tuple(_telling):
-                each(functools.partial(_any, found))
+            skip.look()
         return result
 
     return step
-
-
-def _any(found: list[torch.Tensor]) -> bool:
-    return any(bool(each.item()) for each in found)

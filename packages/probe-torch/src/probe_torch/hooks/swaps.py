@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from probe_runtime.patching import Held, place, replaced
+from probe_runtime.patching import Held, listening, place
 
 _told: list[Callable[[torch.Tensor], None]] = []
 
@@ -17,8 +17,7 @@ def watched_swaps(let_go: Callable[[torch.Tensor], None]) -> Held:
     """Call ``let_go``, which must not raise, with each tensor about to be swapped, until the result is undone."""
     # swap_tensors first looks for weak references, through the name `weakref` of its module. Replacing that name
     # catches every caller, also one that imported swap_tensors earlier. Nothing else in torch.utils uses the name.
-    _told.append(let_go)
-    return replaced([place(torch.utils, "weakref", _telling)], lambda: _told.remove(let_go))
+    return listening(_told, let_go, [place(torch.utils, "weakref", _telling)])
 
 
 def _telling(original: Any) -> ModuleType:

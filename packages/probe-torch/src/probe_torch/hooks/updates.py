@@ -9,8 +9,8 @@ from torch.optim import optimizer as torchs
 
 from probe_torch.compiling import left_out
 
-#: Where one of ours stands among an optimizer's own hooks: torch numbers its own from 0 up.
-_KEYS = iter(range(-1, -(1 << 62), -1))
+#: The keys of our hooks among others: torch numbers those from 0 up.
+KEYS = iter(range(-1, -(1 << 62), -1))
 
 
 @contextmanager
@@ -19,10 +19,10 @@ def before_updates(look: Callable[..., None]) -> Iterator[None]:
 
     look: also takes the arguments and the keywords of the optimizer's step.
 
-    torch calls the hooks on all optimizers before an optimizer's own, of which one may clip. The one on all puts ours
-    at the end of its own, each time anew; it stays there until the step is over, as torch is going through them.
+    torch calls the hooks on all optimizers before an optimizer's own, of which one may clip. So our hook on all
+    optimizers puts ``look`` behind the optimizer's own hooks at each step, and takes it away after the step.
     """
-    key = next(_KEYS)
+    key = next(KEYS)
     placed: dict[int, weakref.ref[Any]] = {}
 
     ours = left_out(look)

@@ -24,9 +24,13 @@ class WrittenView:
     index: int | None
     geometry: tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], tuple[int, ...]]
 
+    def parts(self, of_output: torch.Tensor | None, of_input: torch.Tensor | None) -> tuple[Any, ...]:
+        """Return the view as `GradientTap.fire` takes it. of_output, of_input: the gradients of its base."""
+        used = None if self.index is None else self._cut(of_input)
+        return self.path, self.index, self._cut(of_output), used
+
     @apart
-    def cut(self, g: torch.Tensor | None) -> torch.Tensor | None:
-        """Return the view's part of its base's gradient."""
+    def _cut(self, g: torch.Tensor | None) -> torch.Tensor | None:
         if g is None:
             return None
         size, stride, offset, base_size, base_stride = self.geometry

@@ -33,9 +33,8 @@ class TorchScene(Scene):
         return any(one is module for one in top.modules())
 
     def is_training(self, module: nn.Module, root: nn.Module) -> bool:
-        return bool(
-            _unwrapped(module).training or _unwrapped(root).training
-        )  # Lightning leaves its wrapper in eval mode
+        # Lightning leaves its wrapper in eval mode.
+        return bool(_unwrapped(module).training or _unwrapped(root).training)
 
     def takes_gradients(self) -> bool:
         return torch.is_grad_enabled() and not torch.is_inference_mode_enabled()

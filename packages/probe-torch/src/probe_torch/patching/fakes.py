@@ -16,12 +16,12 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 _BETWEEN = (contextlib.__file__, os.path.dirname(__file__))
 
 
-class _Thread(threading.local):
+class _FakeModes(threading.local):
     def __init__(self) -> None:
         self.entered: list[tuple[Any, contextlib.ExitStack]] = []
 
 
-_thread = _Thread()
+_thread = _FakeModes()
 
 
 def quiet_fakes() -> Held:

@@ -9,7 +9,7 @@ from probe_runtime.patching import Function, Label, Place, original_of, place
 from probe_runtime.patching import thread as _thread
 
 from probe_torch.compiling import is_compiling
-from probe_torch.tensors.inflight import called
+from probe_torch.tensors.inflight import operator_called
 
 from .callers import is_torch_code
 from .wrappers import switch
@@ -24,16 +24,16 @@ def operators() -> list[Place]:
 
 
 def _operator(original: Function) -> Function:
-    return _recorded(_told(original))
+    return _recorded(_reported(original))
 
 
-def _told(original: Function) -> Function:
-    """Return a method that tells of a collective before anybody looks at what it returns."""
+def _reported(original: Function) -> Function:
+    """Return a method that reports a collective before anybody looks at what it returns."""
 
     @functools.wraps(original)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         out = original(self, *args, **kwargs)
-        called(self, out)
+        operator_called(self, out)
         return out
 
     return call

@@ -10,7 +10,7 @@ from attrs import define, field
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 from probe_format.write import Coverage
 from probe_runtime.collect import guarded
-from probe_runtime.patching import Function, Place, Regions, place, replaced
+from probe_runtime.patching import Function, Held, Place, Regions, listening, place
 from torch.autograd.profiler import record_function
 from torch.optim import optimizer as torchs
 
@@ -103,23 +103,14 @@ def _optimizer_regions(
             hook.remove()
 
 
-@contextmanager
-def watched_regions(
-    names: tuple[str, ...], begin: Callable[[], bool], end: Callable[[], None]
-) -> Iterator[None]:
-    """Call ``begin()`` and ``end()`` around what torch's profiler would show under these names, while open.
+def watched_regions(names: tuple[str, ...], begin: Callable[[], bool], end: Callable[[], None]) -> Held:
+    """Call ``begin()`` and ``end()`` around what torch's profiler would show under these names, until that is undone.
 
     names: their beginnings, as torch names the regions of optimizers.
     begin: returns whether ``end`` is wanted for this region.
     """
-    listener = _Listener(names, begin, end)
-    _listening.append(listener)
     places = [place(record_function, "__enter__", _entering), place(record_function, "__exit__", _leaving)]
-    try:
-        with replaced(places):
-            yield
-    finally:
-        _listening.remove(listener)
+    return listening(_listening, _Listener(names, begin, end), places)
 
 
 @define(eq=False)

@@ -18,7 +18,7 @@ from torch.overrides import (
 
 from probe_torch.compiling import is_compiling
 
-from .callers import is_model_code, verdicts
+from .callers import is_model_calling, verdicts
 
 Wrapper = Callable[..., Any]
 
@@ -64,10 +64,8 @@ def _build(label: Label, original: Callable[..., Any]) -> Wrapper:
             return call(*args, **kwargs)
         try:
             seen = verdicts[caller(1).f_code.co_filename]
-        except KeyError:
-            seen = is_model_code(caller(1))
-        except ValueError:  # called from C with no Python below, where the user passed it (threads)
-            seen = True
+        except (KeyError, ValueError):
+            seen = is_model_calling()
         if not seen:
             with muted():  # calls that this one makes are not the model's either
                 return call(*args, **kwargs)
@@ -89,7 +87,7 @@ _has_override: Callable[[tuple[Any, ...]], bool] = torch._C._has_torch_function
 """Return whether __torch_function__ of an argument or of a mode may handle the call."""
 
 
-class _TrueNames(TorchFunctionMode):
+class _OriginalNames(TorchFunctionMode):
     """Give __torch_function__ the original function.
 
     torch looks up the function that it passes (torch.Tensor.add, the global `relu` of torch.nn.functional), so
@@ -103,11 +101,11 @@ class _TrueNames(TorchFunctionMode):
         kwargs = kwargs or {}
         func = original_of(func)
         if torch._C._is_torch_function_mode_enabled():
-            with _pop_mode_temporarily() as mode, _TrueNames():
+            with _pop_mode_temporarily() as mode, _OriginalNames():
                 return mode.__torch_function__(func, types, args, kwargs)
         tensors = _get_overloaded_args([value for value in _tensors_in(args, kwargs) if type(value) in types])
         for tensor in tensors:
-            with _TrueNames():
+            with _OriginalNames():
                 result = tensor.__torch_function__(func, types, args, kwargs)
             if result is not NotImplemented:
                 return result
@@ -119,11 +117,10 @@ class _TrueNames(TorchFunctionMode):
 def _truly_named(
     original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Return `original`, run under _TrueNames if a subclass or a mode of the user's may get to see it."""
+    """Return `original`, run under _OriginalNames if a subclass or a mode of the user's may get to see it."""
     modes = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    if (
-        modes and type(modes[-1]) is _TrueNames
-    ):  # inside a mode that computes; a second would recurse without end
+    # Inside a mode that computes: a second would recurse without end.
+    if modes and type(modes[-1]) is _OriginalNames:
         return original
     # torch.set_default_device is a mode that is always on. It handles only factories, and those get the
     # original from torch.
@@ -134,7 +131,7 @@ def _truly_named(
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _TrueNames():
+        with _OriginalNames():
             return original(*args, **kwargs)
 
     return call

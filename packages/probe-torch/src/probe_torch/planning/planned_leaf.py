@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -13,7 +13,6 @@ from attrs import evolve
 from probe_format.jsonio import members
 from probe_format.tensors import PT_DTYPES, pt_frame
 from probe_format.values import ValuePath
-from probe_format.write import Coverage
 from probe_runtime.collect import UNTOLD
 from probe_runtime.describe import Placement, StepFiles, TensorOptions
 from probe_runtime.planning import CountedFiles, typical_numbers
@@ -26,19 +25,11 @@ from probe_torch.tensors.tensor_view import TensorView
 class PlannedLeaf(TensorLeaf):
     """Describe fake tensors with typical numbers. What is named and left out is decided as in a dump."""
 
-    def __init__(
-        self,
-        options: TensorOptions,
-        coverage: Coverage,
-        append: Callable[[Any], None],
-        *,
-        late: bool,
-        files: CountedFiles,
-    ) -> None:
-        """Describe with these options. files: gets the tensor files; the others as for `TensorLeaf`."""
-        super().__init__(options, coverage, append, late=late)
+    def __init__(self, options: TensorOptions, *given: Any, files: CountedFiles, **more: Any) -> None:
+        """Begin a step, as `TensorLeaf` does. files: gets the tensor files."""
+        super().__init__(options, *given, **more)
         write = partial(_once, files) if options.share else files.write
-        self._files = StepFiles(options.directory, coverage, append, write=write)
+        self._files = StepFiles(options.directory, *given, write=write)
         self._contents = itertools.count(1)
         self._content_of: defaultdict[Hashable, int] = defaultdict(self._contents.__next__)
         self._storages: dict[int, torch.UntypedStorage] = {}
@@ -47,6 +38,7 @@ class PlannedLeaf(TensorLeaf):
             statistics=options.statistics,
             checksum=options.checksum,
             zero_count=options.zero_count,
+            sketch=options.sketch,
         )
 
     def _views(self, t: torch.Tensor) -> list[TensorView]:
@@ -59,7 +51,9 @@ class PlannedLeaf(TensorLeaf):
         if _as_in_a_dump(p):
             return super()._content(placement, path, p)
         numbers = self._typical(p.dtype, prod(p.shape))
-        rest: dict[str, Any] = {key: numbers.pop(key) for key in ("zero_count", "md5") if key in numbers}
+        rest: dict[str, Any] = {
+            key: numbers.pop(key) for key in ("zero_count", "md5", "sketch") if key in numbers
+        }
         return members(numbers), rest
 
     def _file(self, placement: Placement, path: ValuePath, p: TensorView, number: int = 0) -> bytes:

@@ -22,8 +22,7 @@ def open_kernels(config: Config, model: Any = None) -> KernelSession:
     Raises ConfigError with every problem, before anything runs, when the configuration can't work.
     """
     package = kernel_package()
-    for text in preflight(config, current_rank(), world_size(), package.torch_problems(config)):
-        notice(f"Probe: {text}")
+    preflight(config, current_rank(), world_size(), package.torch_problems(config))
     for text in package.torch_notes(config):
         notice(f"Probe: {text}")
     package.find_npu()  # here, so that a missing device ends the run now and not after hours

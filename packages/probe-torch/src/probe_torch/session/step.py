@@ -59,13 +59,8 @@ class StepOpener:
         config = self.config
         # Results of collectives are described when the run has waited for them.
         deferred = config.async_dump or _accelerated() or (dist.is_available() and dist.is_initialized())
-        header = header_of(
-            config,
-            directory,
-            {"tool": self.tool, **about},
-            framework="pytorch",
-            deferred=deferred,
-        )
+        about = {"tool": self.tool, **about}
+        header = header_of(config, directory, about, framework="pytorch", deferred=deferred)
         writer = RankWriter(directory, header)
         coverage = Coverage()
         options = options_of(config, writer.tensor_directory)
@@ -104,26 +99,15 @@ class StepOpener:
                 stack.enter_context(self._functions(step, leaf, models))
                 yield
 
-        return DumpingStep(
-            config,
-            directory,
-            install,
-            writer,
-            collector,
-            leaf,
-            table,
-            late=arrivals.late,
-            remove_hooks=arrivals.remove,
-        )
+        parts = config, directory, install, writer, collector, leaf, table
+        return DumpingStep(*parts, late=arrivals.late, remove_hooks=arrivals.remove)
 
     @contextlib.contextmanager
     def _functions(self, step: DumpingStep, leaf: Any, models: tuple[nn.Module, ...]) -> Iterator[None]:
         """Keep torch's functions replaced, and everything else in place that collecting calls needs."""
         collector, patches = step.collector, self.patches
         with contextlib.ExitStack() as stack:
-            functions = (
-                self.config.level != "L0"
-            )  # else no function is replaced, so no original is needed back
+            functions = self.config.level != "L0"  # else none is replaced, so no original is needed back
             stack.enter_context(
                 watched_collectives(leaf.inflight, operators(), collector.works if functions else None)
             )
@@ -148,6 +132,4 @@ def _guarded(where: str, *callbacks: Callable[..., Any]) -> Iterator[Callable[..
 
 def _accelerated() -> bool:
     """Return whether tensors may live on a device whose numbers are fetched in batches."""
-    return (
-        bool(torch.accelerator.is_available()) if hasattr(torch, "accelerator") else torch.cuda.is_available()
-    )
+    return bool((torch.accelerator if hasattr(torch, "accelerator") else torch.cuda).is_available())

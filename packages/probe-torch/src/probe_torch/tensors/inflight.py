@@ -144,7 +144,7 @@ def watched_collectives(
 ) -> Iterator[None]:
     """Report collectives, and the waits for them, while this is open; their results stay the same.
 
-    operators: by what Python code calls operators, some of which are collectives: each tells `called`.
+    operators: by what Python code calls operators, some of which are collectives: each calls `operator_called`.
     inflight: told of the memory that they write.
     works: told which of their handles were waited for.
     """
@@ -170,7 +170,7 @@ _watching: list[InFlight] = []
 _waited: list[Callable[[Any], None]] = []
 
 
-def called(op: Any, out: Any) -> None:
+def operator_called(op: Any, out: Any) -> None:
     """Tell those who watch what an operator has returned, where it is a functional collective."""
     name = getattr(op, "_name", None) or op._qualified_op_name
     if _watching and name.startswith(_FUNCTIONAL):

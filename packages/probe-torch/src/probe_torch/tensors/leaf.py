@@ -1,9 +1,11 @@
 """Describe a tensor of torch as JSON with statistics and file, as a leaf of `probe_format.values`."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from importlib.util import find_spec
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,15 +13,8 @@ from probe_format.journal import events, hole
 from probe_format.jsonio import dumps, encode, members
 from probe_format.tensors import PT_DTYPES, Stats, checksum_of, numbers_at, pt_bytes, stats_json
 from probe_format.values import UNKNOWN, ValuePath
-from probe_format.write import Coverage, Summary, slot_of
-from probe_runtime.describe import (
-    LARGE,
-    Leaf,
-    Placement,
-    TensorOptions,
-    run_both,
-    summarise,
-)
+from probe_format.write import slot_of
+from probe_runtime.describe import LARGE, Leaf, Placement, TensorOptions, run_both, summarise
 
 from probe_torch.aside import apart, aside, outside
 
@@ -28,13 +23,19 @@ from .objects import object_json
 from .plain import FORMS, LOWEST, Form, has_memory, in_order, without_holes
 from .statistics import DeferredStats, cpu_stats, raw_bytes
 from .sums import GradientSum, summed
-from .tensor_view import EXACT, TensorView, view_of
+from .tensor_view import EXACT, TensorView, capturing, view_of
+
+if TYPE_CHECKING:
+    from .device_table import DeviceTable
 
 _T: Any = torch._C.TensorBase
 _data_ptr, _is_contiguous, _is_neg, _stride = _T.data_ptr, _T.is_contiguous, _T.is_neg, _T.stride
+_threads = torch.get_num_threads
 _NO_STATS = stats_json(Stats())
 _FOUR = ("Max", "Min", "Mean", "Norm")
 _MESH = ("device_mesh", "placements")
+_About = tuple[str, str | None, ValuePath, str]  # record, label, path and dtype
+_HAS_TRITON = find_spec("triton") is not None
 _NOT_COMPLETE = "a collective was still writing it, and was not waited for"
 _NEEDS_GRADIENT = {True: b',"requires_grad":true', False: b',"requires_grad":false'}
 
@@ -53,30 +54,16 @@ class TensorLeaf(Leaf):
     constant_types = frozenset((torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size))
     aside: Any = torch._C.DisableTorchFunction  # what runs an operation of torch enters `outside` besides
 
-    def __init__(
-        self,
-        options: TensorOptions,
-        coverage: Coverage,
-        append: Callable[[Any], None],
-        *,
-        late: bool = True,
-        numbers: Iterator[int] | None = None,
-        summary: Summary | None = None,
-    ) -> None:
-        """Describe with these options.
-
-        coverage: counts what cannot be described.
-        append: writes an event into the journal.
-        late: whether what a collective is still writing may be described later.
-        numbers, summary: of a step that has another leaf.
-        """
-        super().__init__(options, coverage, append, numbers, summary)
+    def __init__(self, options: TensorOptions, *given: Any, late: bool = True, **more: Any) -> None:
+        """Begin a step, as `Leaf` does. late: whether what a collective is still writing may be described later."""
+        super().__init__(options, *given, **more)
         self.inflight = InFlight()
         self._late = late
-        self._waiting: DeferredStats[tuple[str, str, str]] = DeferredStats(options.zero_count, options.bound)
+        self._deferred: DeferredStats[_About] = DeferredStats(options.zero_count, options.bound)
+        self._table: DeviceTable[_About] | None = None  # of CUDA devices, from the first tensor on one
         self._counter = self._tensors.counter
         # Whether the numbers of a plain tensor are four, and taken at once.
-        self.straight = options.statistics and not (options.zero_count or options.deferred)
+        self.straight = options.statistics and not (options.zero_count or options.sketch or options.deferred)
         self._large = LARGE if options.overlap else sys.maxsize
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
@@ -124,32 +111,84 @@ class TensorLeaf(Leaf):
                 and not (file and form.nbytes >= self._large)
             ):
                 # No operation of torch is called for what is contiguous, so no mode and no level of torch.func notices.
-                ordered = _is_contiguous(t)
-                numbers = None
-                if ordered or 0 not in _stride(t):  # else elements are repeated
-                    dense = t if ordered else without_holes(t)
-                    numbers = numbers_at(pointer if dense is t else _data_ptr(dense), form.count, form.kind)
+                dense = t
+                if ordered := _is_contiguous(t):
+                    numbers = numbers_at(pointer, form.count, form.kind, _threads)
+                else:
+                    dense, numbers = _strided_numbers(t, form)
                 if numbers is not None:
                     high, low, mean, norm = numbers
-                    body = {"Max": high, "Min": low, "Mean": mean, "Norm": norm}
-                    body["requires_grad"] = t.requires_grad
                     if norm > (summary := self.summary).least:
                         summary.found.append((norm, placement.record, placement.label, path))
                         if len(summary.found) > summary.MANY:
                             summary.settle()
+                    body = {
+                        "Max": high,
+                        "Min": low,
+                        "Mean": mean,
+                        "Norm": norm,
+                        "requires_grad": t.requires_grad,
+                    }
                     json = form.opening + encode(body)[1:]
                     if not (file or self._o.checksum):
                         return json
-                    whole = t if ordered else in_order(dense)
-                    return self._with_bytes(json, placement, path, form, _data_ptr(whole))
+                    return self._with_bytes(json, placement, path, form, dense, ordered)
+        return self._other(placement, t, path)
+
+    def _other(self, placement: Placement, t: Any, path: ValuePath) -> bytes:
+        """Return the object of a tensor that is not plain."""
+        if self._table is not None and type(t) in EXACT and t.is_cuda:
+            found = self._on_device(self._table, placement, t, path)
+            if found is not None:
+                return found
         with outside():
-            views = t.views() if isinstance(t, GradientSum) else self._views(t)
-            return self._described(placement, path, views, t.requires_grad)
+            return self._described(placement, path, self._views(t), t.requires_grad)
+
+    def _on_device(
+        self, table: "DeviceTable[_About]", placement: Placement, t: torch.Tensor, path: ValuePath
+    ) -> bytes | None:
+        """Return the object of plain floats in order on a CUDA device, without calling an operation of torch.
+
+        None for any other tensor.
+        """
+        try:
+            pointer, form = _data_ptr(t), FORMS[t.dtype, t.shape]
+        except RuntimeError:
+            return None
+        in_flight = self.inflight.open or self.inflight.works
+        if (
+            form is None
+            or pointer < LOWEST
+            or not _is_contiguous(t)
+            or _is_neg(t)
+            or in_flight
+            or capturing()
+        ):
+            return None
+        if placement.wants_file or self._o.checksum is not None or not self._o.statistics:
+            return None
+        number = next(self._holes)
+        about = placement.record, placement.label, path, form.dtype
+        if not table.add_at(number, pointer, t.dtype, form.count, t.device, about):
+            return None
+        self.waits = self.waits or table.full
+        return b"%b%b%b}" % (form.opening[:-1], hole("n", number), _NEEDS_GRADIENT[t.requires_grad])
 
     def _with_bytes(
-        self, json: bytes, placement: Placement, path: ValuePath, form: Form, pointer: int
+        self,
+        json: bytes,
+        placement: Placement,
+        path: ValuePath,
+        form: Form,
+        dense: torch.Tensor,
+        is_ordered: bool,
     ) -> bytes:
-        """Add to the object of a plain tensor what comes of its bytes, which are at this address in their order."""
+        """Add to the object of a plain tensor what comes of its bytes.
+
+        is_ordered: whether ``dense`` has them in their order.
+        """
+        whole = dense if is_ordered else in_order(dense)
+        pointer = _data_ptr(whole)
         told = b""
         if placement.wants_file:
             told = self._files.save(placement, path, "pt", form.file_parts(pointer))
@@ -159,8 +198,8 @@ class TensorLeaf(Leaf):
 
     # -- any tensor, from its views -------------------------------------------------------------------
 
-    def _views(self, t: torch.Tensor) -> list[TensorView]:
-        return [view_of(t)]
+    def _views(self, t: Any) -> list[TensorView]:
+        return t.views() if isinstance(t, GradientSum) else [view_of(t)]
 
     def _described(
         self, placement: Placement, path: ValuePath, views: list[TensorView], requires_grad: bool
@@ -193,29 +232,51 @@ class TensorLeaf(Leaf):
         late = data.device.type != "cpu" or (self._o.deferred and data.numel() > 0)
         if late and self._o.statistics:
             number = next(self._holes)
-            about = placement.record, slot_of(placement.label, path), p.dtype
-            if self._waiting.add(number, data, about):
-                self.waits = True
-                return hole("n", number), self._checksum(p)
+            about = placement.record, placement.label, path, p.dtype
+            table = self._table_of(data)
+            if (waiting := table or self._deferred).add(number, data, about):
+                self.waits = self.waits or waiting.full
+                return hole("n", number), self._more(p, late=table is None)
         rest = self._statistics(p)
         self._summarise(placement, path, {**rest, "dtype": p.dtype})
         four = {key: rest.pop(key) for key in _FOUR if key in rest}
-        return members(four), {**rest, **self._checksum(p)}
+        return members(four), {**rest, **self._more(p)}
 
     def _statistics(self, p: TensorView) -> dict[str, Any]:
-        if not self._o.statistics:
+        """Return the statistics of a tensor and its sketch, those that are asked for."""
+        o = self._o
+        if not (o.statistics or o.sketch):
             return {}
-        stats = cpu_stats(_T.cpu(p.data), zero_count=self._o.zero_count)
+        stats = cpu_stats(_T.cpu(p.data), zero_count=o.zero_count, sketch=o.sketch)
         if stats is not None:
-            return stats_json(stats)
+            return stats_json(stats, statistics=o.statistics)
+        if not o.statistics:
+            return {}
         why = f"no statistics for dtype {p.dtype}"
         self._coverage.add("unsupported", f"tensor: {why}")
         return {**_NO_STATS, "unsupported": why}
 
-    def _checksum(self, p: TensorView) -> dict[str, Any]:
-        if self._o.checksum is None:
-            return {}
-        return {"md5": checksum_of(raw_bytes(_T.cpu(p.data if p.bits is None else p.bits)), self._o.checksum)}
+    def _table_of(self, data: torch.Tensor) -> "DeviceTable[_About] | None":
+        """Return where the numbers of a CUDA tensor come together; None of others, and without Triton."""
+        if self._table is None and data.is_cuda and _HAS_TRITON:
+            from .device_table import DeviceTable  # which imports Triton
+
+            self._table = DeviceTable(self._o.zero_count, self._o.sketch)
+        return self._table if data.is_cuda else None
+
+    def _more(self, p: TensorView, *, late: bool = False) -> dict[str, Any]:
+        """Return the checksum of a tensor, if it is asked for.
+
+        late: its statistics come later, without the sketch, which is made here.
+        """
+        found: dict[str, Any] = {}
+        if self._o.checksum is not None:
+            found["md5"] = checksum_of(
+                raw_bytes(_T.cpu(p.data if p.bits is None else p.bits)), self._o.checksum
+            )
+        if late and self._o.sketch and (stats := cpu_stats(_T.cpu(p.data), sketch=True)) is not None:
+            found |= stats_json(stats, statistics=False)
+        return found
 
     def _file(self, placement: Placement, path: ValuePath, p: TensorView, number: int = 0) -> bytes:
         if not placement.wants_file or p.data is None or not p.data.numel():
@@ -272,7 +333,7 @@ class TensorLeaf(Leaf):
             if views:
                 with outside():
                     p = summed(views)
-                    told = {**self._statistics(p), **self._checksum(p)}
+                    told = {**self._statistics(p), **self._more(p)}
                     summarise(self.summary, placement, path, {**told, "dtype": p.dtype}, iter([number]))
                     saved = self._file(placement, path, p, file)
             else:
@@ -286,20 +347,30 @@ class TensorLeaf(Leaf):
             fillers.append((file, saved))
         self._append(events.fill(fillers))
 
-    def late_numbers(self) -> list[tuple[int, bytes]]:
-        """Return what belongs in the holes whose numbers wait on a device, in one transfer."""
+    def late_numbers(self, *, wait: bool = True) -> list[tuple[int, bytes]]:
+        """Return what belongs in the holes whose numbers wait on a device, in one transfer.
+
+        wait: for all of them; else those that are here, or need not be waited for.
+        """
         fillers = []
-        with aside():
-            for number, (record, slot, dtype), stats in self._waiting.fetch():
+        with outside():
+            found = chain(*(x.fetch(wait=wait) for x in self._tables))
+            for number, (record, label, path, dtype), stats in found:
                 numbers = stats_json(stats)
-                self.summary.add(record, slot, {**numbers, "dtype": dtype}, number)
+                self.summary.add(record, slot_of(label, path), {**numbers, "dtype": dtype}, number)
                 fillers.append((number, members(numbers)))
         return fillers
 
     def flush_numbers(self, *, force: bool = False) -> None:
         """Fetch the numbers that wait on the device, when there are enough of them or it is time."""
-        if self._waiting.waiting and (force or self._waiting.full):
-            self._append(events.fill(self.late_numbers()))
+        if any(x.waiting and (force or x.full) for x in self._tables):
+            self.waits = False
+            if fillers := self.late_numbers(wait=force):
+                self._append(events.fill(fillers))
+
+    @property
+    def _tables(self) -> "list[DeferredStats[_About] | DeviceTable[_About]]":
+        return [self._deferred] if self._table is None else [self._deferred, self._table]
 
     def flush(self) -> None:
         """Write everything begun to disk before returning."""
@@ -311,3 +382,14 @@ class TensorLeaf(Leaf):
         """End the writing thread, if there is one, and release every tensor."""
         self.flush()
         super().close()
+
+
+def _strided_numbers(t: torch.Tensor, form: Form) -> tuple[torch.Tensor, Any]:
+    """Return the numbers of a plain tensor that is not contiguous, and the tensor without holes that they are of.
+
+    They are None where elements are repeated.
+    """
+    if 0 in _stride(t):
+        return t, None
+    dense = without_holes(t)
+    return dense, numbers_at(_data_ptr(dense), form.count, form.kind, _threads)

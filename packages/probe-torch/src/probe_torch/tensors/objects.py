@@ -23,11 +23,6 @@ def _named(type_name: str, key: str = "value") -> Callable[[Any], dict[str, Any]
     return lambda value: {"type": type_name, key: str(value)}
 
 
-def _device(value: torch.device) -> dict[str, Any]:
-    # msprobe writes "cpu:None" for torch.device("cpu"); here the index is left out if there isn't one.
-    return {"type": "torch.device", "value": str(value)}
-
-
 def _group(value: Any) -> dict[str, Any]:
     ranks = dist.get_process_group_ranks(value)
     return {"type": "torch.ProcessGroup", "group_ranks": ranks, "group_id": _group_id(ranks)}
@@ -51,7 +46,7 @@ def _p2p(value: Any) -> dict[str, Any]:
 
 _ENCODERS: dict[type, Callable[[Any], Any]] = {
     torch.dtype: _named("torch.dtype"),
-    torch.device: _device,
+    torch.device: _named("torch.device"),  # msprobe writes "cpu:None" for torch.device("cpu")
     torch.Size: lambda v: {"type": "torch.Size", "value": [int(n) for n in v]},
     torch.memory_format: lambda v: {"type": "torch.memory_format", "format": str(v).removeprefix("torch.")},
     torch.layout: _named("torch.layout"),

@@ -14,12 +14,7 @@ from probe_format.tensors import checksum_of, memory_at, pt_bytes
 from probe_torch.aside import outside
 
 _T: Any = torch._C.TensorBase
-_KINDS = {
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.bfloat16: "bfloat16",
-    torch.float16: "float16",
-}
+_KINDS = {getattr(torch, name): name for name in ("float32", "float64", "bfloat16", "float16")}
 _MOST = 4096
 #: From here on an address is surely one. Below it may be what is left of a freed tensor: its offset.
 LOWEST = 1 << 40
@@ -30,6 +25,7 @@ class Form:
     """Hold what the plain tensors of one dtype and shape have in common.
 
     opening: their JSON up to the numbers.
+    dtype: as dump.json has it.
     kind: the dtype, as numpy has it.
     count: how many elements there are, one or more.
     shape: as a tuple of integers.
@@ -37,6 +33,7 @@ class Form:
     """
 
     opening: bytes
+    dtype: str
     kind: str
     count: int
     shape: tuple[int, ...]
@@ -62,7 +59,9 @@ class _Forms(dict[tuple[torch.dtype, torch.Size], Form | None]):
         form, count = None, shape.numel()
         if dtype in _KINDS and count:
             head = dumps({"type": "torch.Tensor", "dtype": str(dtype), "shape": sizes})
-            form = Form(head[:-1] + b",", _KINDS[dtype], count, tuple(sizes), count * dtype.itemsize)
+            form = Form(
+                head[:-1] + b",", str(dtype), _KINDS[dtype], count, tuple(sizes), count * dtype.itemsize
+            )
         if len(self) > _MOST:
             self.clear()
         self[key] = form
@@ -74,7 +73,7 @@ FORMS = _Forms()
 
 
 def has_memory(t: torch.Tensor) -> bool:
-    """Return whether a strided tensor can be read: it is not freed (``storage.resize_(0)``), nor lazily zero."""
+    """Return whether a strided tensor can be read: not one that is freed (``storage.resize_(0)``) or not filled yet."""
     address = _T.data_ptr(t)
     return address >= LOWEST or address != _T.storage_offset(t) * _T.element_size(t) or not _T.numel(t)
 

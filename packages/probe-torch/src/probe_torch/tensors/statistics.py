@@ -9,20 +9,9 @@ from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from attrs import define, field, frozen
-from probe_format.tensors import (
-    CHUNK,
-    Stats,
-    combine,
-    distinct,
-    memory_at,
-    quick,
-    quick_stats,
-    repeated,
-    stats_of,
-)
+from probe_format.tensors import Stats, distinct, memory_at, repeated, stats_at, stats_of
 
 from .plain import is_dense
 
@@ -33,37 +22,13 @@ _T: Any = torch._C.TensorBase
 _V: Any = torch._C._VariableFunctions
 _L: Any = torch._C._linalg  # type: ignore[attr-defined]
 
-_NATIVE = {torch.float32, torch.float64}
-_VIA_FLOAT32 = {
-    getattr(torch, name)
-    for name in (
-        "float16",
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e5m2",
-        "float8_e4m3fnuz",
-        "float8_e5m2fnuz",
-        "float8_e8m0fnu",
-    )
-    if hasattr(torch, name)
-}
+_NAMES = "bool uint8 int8 int16 int32 int64 uint16 uint32 uint64 float16 float32 float64 complex64 complex128"
+_NARROW = "bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu"
+#: dtype -> how numpy reads its elements, or their bits, and the name of the format that these bits are of.
 _NUMPY = {
-    getattr(torch, name): np.dtype(name)
-    for name in (
-        "bool",
-        "uint8",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    )
+    kind: (f"u{kind.itemsize}", name.replace("_", "")) if name in _NARROW.split() else (name, None)
+    for name in f"{_NAMES} {_NARROW}".split()
+    if (kind := getattr(torch, name, None))
 }
 
 
@@ -93,52 +58,34 @@ def _bytes(t: torch.Tensor) -> Any:
     return memory
 
 
-def _array(t: torch.Tensor) -> npt.NDArray[Any]:
-    """Return an array over the memory of a contiguous 1-D CPU tensor."""
-    return np.frombuffer(_bytes(t), _NUMPY[t.dtype])
+def cpu_stats(t: torch.Tensor, *, zero_count: bool = False, sketch: bool = False) -> Stats | None:
+    """Return the statistics of a detached strided CPU tensor of any shape; None when its dtype is not supported.
 
-
-def cpu_stats(t: torch.Tensor, *, zero_count: bool = False) -> Stats | None:
-    """Return the statistics of a detached strided CPU tensor of any shape; None when its dtype is not supported."""
-    if t.numel() == 0:
+    sketch: whether to make that too, where the dtype is one of real floats.
+    """
+    if not t.numel():
         return stats_of(np.empty(0), zero_count=zero_count)
-    t, times = _once(t)
-    found = _cpu_stats(t, t.numel(), zero_count)
-    return None if found is None else repeated(found, times)
+    if t.dtype is torch.complex32:
+        t = _T.to(t, torch.complex64)
+    if t.dtype not in _NUMPY:
+        return None
+    kind, narrow = _NUMPY[t.dtype]
+    # A sketch is of the elements in their order, each as often as it is there.
+    sketch = sketch and t.dtype.is_floating_point
+    t, times = (_T.contiguous(t), 1) if sketch else once(t)
+    one = flat(t)
+    where = _T.data_ptr(one), one.numel(), narrow or kind
+    found = stats_at(*where, threads=torch.get_num_threads, zero_count=zero_count, sketch=sketch)
+    if found is None:
+        array = np.frombuffer(_bytes(one), kind)
+        found = stats_of(array, narrow=narrow, zero_count=zero_count, sketch=sketch)
+    return repeated(found, times)
 
 
-def _once(t: torch.Tensor) -> tuple[torch.Tensor, int]:
+def once(t: torch.Tensor) -> tuple[torch.Tensor, int]:
     """Return the elements that have memory of their own, and how often an expanded tensor repeats each of them."""
     shape, times = distinct(t.shape, _T.stride(t))
     return (t if times == 1 else _T.as_strided(t, shape, _T.stride(t))), times
-
-
-def _cpu_stats(t: torch.Tensor, n: int, zero_count: bool) -> Stats | None:
-    dtype = t.dtype
-    one = flat(t)
-    if dtype in _NATIVE or dtype in _VIA_FLOAT32:
-        return _float_stats(one, n, zero_count)
-    if dtype in _NUMPY:
-        return stats_of(_array(one), zero_count=zero_count)
-    if dtype is torch.complex32:
-        wide = _T.to(one, torch.complex64)
-        return stats_of(_array(wide), zero_count=zero_count)
-    return None
-
-
-def _float_stats(one: torch.Tensor, n: int, zero_count: bool) -> Stats:
-    """Return the statistics of floats of any width; narrow ones are widened in chunks, so as not to copy them all."""
-    if one.dtype in _NATIVE:
-        # One thread, on purpose: torch's own threads, woken for each tensor, cost more than they bring (bench).
-        return quick_stats(_array(one), zero_count=zero_count)
-    if zero_count or n <= CHUNK:
-        return quick_stats(_array(_T.to(one, torch.float32)), zero_count=zero_count)
-    parts = []
-    for i in range(0, n, CHUNK):
-        wide = _T.to(_V.narrow(one, 0, i, min(CHUNK, n - i)), torch.float32)
-        parts.append(quick(_array(wide)))
-    found = combine(parts, n)
-    return stats_of(_array(_T.to(one, torch.float32))) if found is None else found
 
 
 @frozen
@@ -186,7 +133,7 @@ class DeferredStats(Generic[A]):
     def add(self, number: int, t: torch.Tensor, about: A) -> bool:
         """Start the reductions of a detached strided tensor; return False when its dtype is not supported."""
         floats = t.dtype.is_floating_point or t.dtype.is_complex
-        t, times = _once(t)
+        t, times = once(t)
         copy = _T.clone(t) if floats or self.zero_count else None
         found = _reduce(t if copy is None else copy)
         if found is None:
@@ -202,8 +149,13 @@ class DeferredStats(Generic[A]):
     def full(self) -> bool:
         return len(self.waiting) >= self.most or self.held > self.bound
 
-    def fetch(self) -> Iterator[tuple[int, A, Stats]]:
-        """Yield number, about and statistics of everything that waits, in one transfer per device."""
+    def fetch(self, *, wait: bool = True) -> Iterator[tuple[int, A, Stats]]:
+        """Yield number, about and statistics of everything that waits, in one transfer per device.
+
+        wait: whether all of it is wanted, or only when there are enough.
+        """
+        if not wait and not self.full:
+            return
         with self._lock:
             waiting, self.waiting, self.held = self.waiting, [], 0
         rows: dict[int, list[float]] = {}
@@ -240,20 +192,20 @@ def _reduce(t: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Te
     one = flat(t)
     wide = torch.float64 if t.device.type in ("cpu", "cuda") else torch.float32
     exact = None
-    if dtype in _VIA_FLOAT32 and dtype not in (torch.float16, torch.bfloat16):
-        one = _T.to(one, torch.float32)
-    elif dtype.is_complex:
+    if dtype not in _NUMPY and dtype is not torch.complex32:
+        return None
+    if dtype.is_complex:
         one = _V.abs(_T.to(one, torch.complex128 if wide is torch.float64 else torch.complex64))
     elif not dtype.is_floating_point:
-        if dtype not in _NUMPY or dtype is torch.uint64:  # which no wider integer holds
+        if dtype is torch.uint64:  # which no wider integer holds
             return None
         if dtype in (torch.uint16, torch.uint32, torch.bool):
             one = _T.to(one, torch.int64)
         low, high = _V.aminmax(one)
         exact = (high, low)
         one = _T.to(one, wide)
-    elif dtype not in _NATIVE and dtype not in _VIA_FLOAT32:
-        return None
+    elif dtype.itemsize == 1:
+        one = _T.to(one, torch.float32)
     low, high = _V.aminmax(one)
     mean = _V.mean(one, dtype=wide)
     norm = _L.linalg_vector_norm(one, dtype=wide)

@@ -4,6 +4,7 @@ The cases are those of spec/statistics.md: subclasses, DTensor, fake, meta, spar
 conjugated tensors, functorch wrappers. A tensor without readable numbers gets a reason instead.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +23,9 @@ _is_wrapped: Any = _functorch.is_functorch_wrapped_tensor
 #: The dispatch keys of strided CPU tensors that are neither lazy, wrapped, nested nor quantised.
 ORDINARY = {_keys(torch.empty(1)).raw_repr()}
 _DTYPES: dict[torch.dtype, str] = {}
+#: Return whether what the current stream is told becomes part of a CUDA graph.
+capturing: Callable[[], bool] = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
+_CAPTURED = "captured into a CUDA graph: it is computed when the graph is replayed, not here"
 _UNINITIALISED = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
 
 
@@ -51,6 +55,8 @@ def view_of(t: torch.Tensor) -> TensorView:
     """Return the view of ``t``; one that cannot be read has no data and a reason, and raises no error."""
     found = _view(t)
     data = found.data
+    if data is not None and data.is_cuda and capturing():
+        return evolve(found, data=None, bits=None, reason=_CAPTURED)
     if data is None or has_memory(data):
         return found
     if _T._is_zerotensor(data):  # autograd's own, in forward mode and for gradients that are zero
@@ -68,17 +74,20 @@ def _view(t: torch.Tensor) -> TensorView:
     if _is_wrapped(t):
         return _unwrapped(t)
     if type(t) in EXACT and t.layout is torch.strided and not (t.is_nested or t.is_quantized or t.is_meta):
-        if not (t.is_conj() or t.is_neg()):
-            data = _T.detach(t)
-            return TensorView("torch.Tensor", str(t.dtype), list(t.shape), data)
-        data = _V.resolve_neg(_V.resolve_conj(_T.detach(t)))
-        return TensorView("torch.Tensor", str(t.dtype), list(t.shape), data)
+        return TensorView("torch.Tensor", str(t.dtype), list(t.shape), _settled(_T.detach(t)))
     with torch._C.DisableTorchFunctionSubclass():
         try:
             return _unusual(t)
         except Exception as e:
             why = error_text(e).split("\n")[0]
             return TensorView(_type_name(t), str(t.dtype), _shape(t), None, reason=f"cannot be read ({why})")
+
+
+def _settled(data: torch.Tensor) -> torch.Tensor:
+    """Return the tensor with its conjugation and negation carried out, which torch puts off."""
+    if data.is_conj() or data.is_neg():
+        return _V.resolve_neg(_V.resolve_conj(data))  # type: ignore[no-any-return]
+    return data
 
 
 def _type_name(t: torch.Tensor) -> str:
@@ -150,14 +159,8 @@ def _unusual(t: torch.Tensor) -> TensorView:
         late = found.asynchronous or (
             type(t).__name__ == "AsyncCollectiveTensor" and not getattr(t, "completed", True)
         )
-        return TensorView(
-            name, dtype, _shape(t), found.data, found.bits, found.extra, found.reason, asynchronous=late
-        )
-    data = _T.detach(t).as_subclass(torch.Tensor)
-    if data.is_conj() or data.is_neg():
-        data = _V.resolve_neg(_V.resolve_conj(data))
-        return TensorView(name, dtype, _shape(t), data)
-    return TensorView(name, dtype, _shape(t), data)
+        return evolve(found, type=name, dtype=dtype, shape=_shape(t), asynchronous=late)
+    return TensorView(name, dtype, _shape(t), _settled(_T.detach(t).as_subclass(torch.Tensor)))
 
 
 def _inner(t: Any) -> torch.Tensor | str:
@@ -184,16 +187,7 @@ def _dtensor(t: Any, name: str, dtype: str) -> TensorView:
         "placements": [_placement(p) for p in t.placements],
         "global_shape": _shape(t),
     }
-    return TensorView(
-        name,
-        dtype,
-        _shape(local),
-        found.data,
-        found.bits,
-        extra,
-        found.reason,
-        asynchronous=found.asynchronous,
-    )
+    return evolve(found, type=name, dtype=dtype, shape=_shape(local), extra=extra)
 
 
 def _placement(p: Any) -> dict[str, Any]:

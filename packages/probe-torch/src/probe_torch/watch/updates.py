@@ -117,8 +117,7 @@ class Updates:
         values, bad = norms.values[: len(tensors)], norms.bad
         extra = iter(norms.values[len(tensors) :].tolist())
         scale, overflow = (next(extra) if isinstance(one, torch.Tensor) else None for one in told)
-        if overflow:
-            row.skipped += 1
+        if overflow:  # the scaler is asked how often that was
             numbers, values = numbers[given:], values[given:]
             bad = {place - given: counts for place, counts in bad.items() if place >= given}
         elif scale:

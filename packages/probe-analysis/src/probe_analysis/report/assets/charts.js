@@ -81,7 +81,7 @@ const Charts = (() => {
     const series = [
       { label: "inputs differ by", values: of(brought), stroke: "backward" },
       { label: "results differ by", values: of(made), stroke: "bad" },
-      { label: "explained by rounding", values: of(allowed), stroke: "faint" },
+      { label: "may follow from inputs and rounding", values: of(allowed), stroke: "faint" },
     ];
     scatter(root, "Relative difference from the second run", run, nodes, series, { log: true }, go);
   }
@@ -209,23 +209,34 @@ const Charts = (() => {
   }
 
   function lines(root, title, steps, ranks, tables) {
-    const all = tables.flat();
-    if (!all.some((column) => column.some((value) => value !== null))) return null;
-    const palette = ["forward", "backward", "there", "bad", "alone", "differs", "quiet", "ink"].map(colour);
-    const label = (i) => (ranks[i] === null ? "" : `rank ${ranks[i]}`);
     const words = tables.length > 1 ? ["largest", "smallest"] : ["norm"];
+    const labels = tables.flatMap((table, t) => table.map((_, i) => [words[t], ranks[i] === null ? "" : `rank ${ranks[i]}`].filter(Boolean).join(", ")));
+    return plotLines(root, title, steps, labels, tables.flat(), { height: 150, each: ranks.length });
+  }
+
+  /** Draw columns over the steps as long as the view is there, on a logarithmic scale; what is not finite is a gap. */
+  function curves(root, title, steps, labels, columns) {
+    const drawn = columns.map((column) => [...column].map(positive));
+    plots.push(plotLines(root, title, [...steps], labels, drawn, { height: 240, each: labels.length, log: true }));
+  }
+
+  /** each: so many lines are solid, and those after them dashed in the same colours. */
+  function plotLines(root, title, steps, labels, columns, { height, each, log }) {
+    if (!columns.some((column) => column.some((value) => value !== null))) return null;
+    const palette = ["forward", "backward", "there", "bad", "alone", "differs", "quiet", "ink"].map(colour);
+    const size = steps.length > 100 ? 0 : 5;
     const options = {
       width: Math.max(280, root.clientWidth - 8),
-      height: 150,
+      height,
       title,
-      scales: { x: { time: false } },
-      axes: axes(false),
-      series: [{ label: "step" }, ...tables.flatMap((table, t) => table.map((_, i) => ({
-        label: [words[t], label(i)].filter(Boolean).join(", "), stroke: palette[i % palette.length], width: 1.5,
-        dash: t ? [4, 3] : undefined, points: { show: true, size: 5, fill: colour("paper") }, value: (_, x) => (x === null ? "–" : Numbers.text(x, 5)),
-      })))],
+      scales: { x: { time: false }, y: log ? { distr: 3 } : {} },
+      axes: axes(log),
+      series: [{ label: "step" }, ...labels.map((label, i) => ({
+        label, stroke: palette[(i % each) % palette.length], width: 1.5, dash: i < each ? undefined : [4, 3],
+        points: { show: size > 0, size, fill: colour("paper") }, value: (_, x) => (x === null ? "–" : Numbers.text(x, 5)),
+      }))],
     };
-    return new uPlot(options, [steps, ...all], root);
+    return new uPlot(options, [steps, ...columns], root);
   }
 
   function clear() {
@@ -233,5 +244,5 @@ const Charts = (() => {
     plots = [];
   }
 
-  return { show, overSteps, clear };
+  return { show, overSteps, curves, clear, MOST_RANKS };
 })();

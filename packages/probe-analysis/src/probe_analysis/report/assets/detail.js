@@ -55,7 +55,7 @@ class Detail {
       const there = texts[run.other.name[pair[node]]];
       if (there !== run.nameOf(node)) say("", `In the second run it is ${there}.`);
       say(`state${state}`, Detail.CAUSES[cause[change]]);
-      const explained = Number.isFinite(allowed[change]) ? `; ${Numbers.text(allowed[change], 3)} is explained by rounding` : "";
+      const explained = Number.isFinite(allowed[change]) ? `; ${Numbers.text(allowed[change], 3)} may follow from what it took and from rounding` : "";
       say("quiet", `What it took ${Detail.amount(brought[change])}, what it returned ${Detail.amount(made[change])}${explained}.`);
       for (const [at, text] of run.comparison.arguments) if (at === node) say(`state${STATE.CAUSE}`, `Argument ${text}.`);
     } else if (state === STATE.SAME) say("quiet", "It is the same in both runs, as far as it was recorded.");
@@ -93,6 +93,8 @@ class Detail {
       }
       const apart = far.get(`${each.side} ${each.slot}`);
       body.append(this.heading(facts, each, one ? "" : ", in the second run alone"));
+      const giver = one && side === SIDE.IN ? run.giver(node, one.fact) : -1;
+      if (giver >= 0) body.append(this.given(run, giver));
       if (one) body.append(this.numbers(facts, one, apart && two ? "first" : ""));
       if (two && (apart || !one)) {
         if (one && (facts.type(one.fact) !== facts.type(two.fact) || facts.isBroken(two.fact))) {
@@ -117,6 +119,14 @@ class Detail {
     return make("tr", { class: "slot" }, make("th", { colspan: 5, scope: "rowgroup" },
       slot + more, make("span", { class: "type" }, facts.type(fact)),
       words.length ? make("div", { class: facts.isBroken(fact) ? "more bad" : "more" }, words.join(", ")) : null));
+  }
+
+  /** Return the line that leads to the call that gave a tensor, and says whether that differs. */
+  given(run, giver) {
+    const link = make("button", { class: "link", onclick: () => this.go(run.number, giver) }, run.nameOf(giver));
+    const state = { [STATE.SAME]: ", which is the same in both runs", [STATE.DIFFERS]: ", which differs",
+      [STATE.CAUSE]: ", which makes a difference" }[run.state[giver]] ?? "";
+    return make("tr", { class: "given" }, make("td", { colspan: 5 }, "given by ", link, state));
   }
 
   numbers(facts, { fact }, which) {
@@ -146,7 +156,7 @@ class Detail {
         words.push(`element by element: largest difference ${Numbers.text(values.maxAbs[i], 4)}, relative `
           + `${Numbers.text(values.maxRel[i], 3)}, cosine ${Numbers.text(values.cosine[i], 7)}, `
           + (Number.isNaN(values.maxUlp[i]) ? "" : `${Numbers.text(values.maxUlp[i], 3)} ULP, `)
-          + `${Numbers.text(100 * values.beyond[i], 3)} % beyond the tolerance`);
+          + `the difference is ${Numbers.text(100 * values.norm[i], 3)} % of its norm`);
       }
       found.set(`${values.side[i]} ${texts[values.slot[i]]}`, words.filter(Boolean).join("; "));
     }

@@ -5,6 +5,7 @@ const Findings = (() => {
   const HEADS = {
     verdict: { same: "The dumps are the same", "within tolerance": "The same, within what rounding explains", different: "The dumps differ", unknown: "Not compared" },
     finite: { same: "No NaN or infinity but what was asked for", different: "Numbers stop being finite", unknown: "Not checked" },
+    watched: { same: "All watched steps are finite", different: "Watched numbers are not finite" },
   };
 
   /** Fill an element with the findings. go: called with (number of a run, node). */

@@ -14,11 +14,17 @@ const Page = (() => {
     tree = new Tree(by("tree"), by("heads"), (node) => detail.show(state.run, node));
     detail = new Detail(by("detail"), go);
     Findings.show(by("findings"), data, go);
+    by("tabWatched").hidden = !data.watched.length;
+    if (data.runs.length) {
+      const begins = data.findings.find((finding) => finding.node >= 0);
+      choose(begins ? begins.run : 0);
+      if (begins) reveal(begins.node);
+      else detail.show(state.run, -1);
+    } else {
+      for (const id of ["toolbar", "tabCalls", "tabCharts", "tabCoverage"]) by(id).hidden = true;
+      tab("watched");
+    }
     listen();
-    const begins = data.findings.find((finding) => finding.node >= 0);
-    choose(begins ? begins.run : 0);
-    if (begins) reveal(begins.node);
-    else detail.show(state.run, -1);
     by("waiting").remove();
     requestAnimationFrame(() => requestAnimationFrame(() => {
       document.documentElement.dataset.ready = Math.round(performance.now()); // for who measures
@@ -136,6 +142,7 @@ const Page = (() => {
     if (name === "charts") drawCharts();
     else Charts.clear();
     if (name === "coverage") Coverage.show(by("coverage"), state.run);
+    if (name === "watched") Watched.show(by("watched"), data);
     if (name === "calls") tree.draw();
   }
 
@@ -156,7 +163,7 @@ const Page = (() => {
       });
     }
     by("next").addEventListener("click", nextFinding);
-    const buttons = [...document.querySelectorAll("[role=tab]")];
+    const buttons = [...document.querySelectorAll("[role=tab]")].filter((button) => !button.hidden);
     buttons.forEach((button, i) => {
       button.addEventListener("click", () => tab(button.getAttribute("aria-controls")));
       button.addEventListener("keydown", (event) => {
@@ -168,8 +175,14 @@ const Page = (() => {
       });
     });
     document.addEventListener("keydown", shortcut);
-    const redraw = () => { if (state.tab === "charts") drawCharts(); };
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { redraw(); detail.show(state.run, tree.node); });
+    const redraw = () => {
+      if (state.tab === "charts") drawCharts();
+      if (state.tab === "watched") Watched.show(by("watched"), data);
+    };
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      redraw();
+      if (state.run) detail.show(state.run, tree.node);
+    });
     let resizing = 0;
     addEventListener("resize", () => {
       clearTimeout(resizing);

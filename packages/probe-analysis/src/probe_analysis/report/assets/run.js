@@ -41,6 +41,11 @@ class Facts {
     return this.texts[this[column][fact]];
   }
 
+  /** Return what tensors of the same shape, dtype and statistics have in common. */
+  key(fact) {
+    return [this.type(fact), ...STATISTICS.map((_, i) => this.text(fact, i, 17))].join(" ");
+  }
+
   type(fact) {
     return `${this.word("dtype", fact)} [${this.word("shape", fact)}]`;
   }
@@ -195,6 +200,32 @@ class Run {
   lead(node, side) {
     const [run, own] = this.source(node);
     return Run.lead(run, own, side, this.data.facts);
+  }
+
+  /**
+   * Return the latest call before this one that returned a tensor with the numbers of one that this one took; -1 without
+   * one. Of a module another module, where there is one.
+   */
+  giver(node, fact) {
+    const { facts } = this.data;
+    if (node >= this.size || !facts.has(fact, 3)) return -1;
+    if (!this.givers) {
+      this.givers = new Map();
+      for (let each = 0; each < this.size; each++) {
+        for (let v = this.raw.begin[each]; v < this.raw.begin[each + 1]; v++) {
+          if (this.raw.side[v] !== SIDE.OUT) continue;
+          const key = facts.key(this.raw.fact[v]);
+          if (!this.givers.has(key)) this.givers.set(key, []);
+          this.givers.get(key).push(each);
+        }
+      }
+    }
+    const { order, kind } = this.raw;
+    const around = (each) => this.at[each] <= this.at[node] && this.at[node] < this.at[each] + this.span[each];
+    const latest = (nodes) => nodes.reduce((one, each) => (one < 0 || order[each] > order[one] ? each : one), -1);
+    const found = (this.givers.get(facts.key(fact)) ?? []).filter((each) => order[each] < order[node] && !around(each));
+    const alike = latest(found.filter((each) => kind[each] === kind[node]));
+    return alike < 0 ? latest(found) : alike;
   }
 
   /** Return the node with a name; -1 without one. */

@@ -104,8 +104,15 @@ class Tree {
       "aria-expanded": below ? (rows.open[node] ? "true" : "false") : null,
     }, ...cells);
     element.style.top = `${top}px`;
+    if (state === STATE.DIFFERS) element.style.background = Tree.shade(run.comparison.made[run.change[node]]);
     cells[0].style.paddingLeft = `${depth * 14 + 4}px`;
     return element;
+  }
+
+  /** Return the colour of what differs: the farther, the stronger, by powers of ten from 1e-8 to 1. */
+  static shade(distance) {
+    const far = Math.max(0, Math.min(1, 1 + Math.log10(distance || 1e-8) / 8));
+    return `color-mix(in srgb, var(--far) ${Math.round(8 + 52 * far)}%, transparent)`;
   }
 
   /** Say what a call is, and, of a closed one, what is inside of it. */

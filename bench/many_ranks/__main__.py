@@ -1,0 +1,98 @@
+"""Measure `probe ranks` of many ranks: `python -m bench.many_ranks --sizes 100 1000 10000 --where DIR`.
+
+Each run has the fault that is asked for, and each size is read by a process of its own, so that its peak memory is its
+own; with several workers, the peak is the largest of a process. The time is CPU time, without that of the first
+process's imports, and a record is one of all ranks. What was written before under the same place is read again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ..tables import table
+from .generate import LAYERS, Run, write_json, write_parquet
+
+HEAD = [
+    "ranks",
+    "form",
+    "workers",
+    "records",
+    "CPU us/record",
+    "wall s",
+    "MiB of a process",
+    "first sentence",
+]
+
+
+def one(dump: Path, workers: int) -> dict[str, Any]:
+    """Compare the ranks of a dump; return what it cost."""
+    from probe_analysis import in_processes, ranks
+    from probe_analysis.calls.engine import in_process
+
+    begun, before = time.monotonic(), time.process_time()
+    found = ranks(dump, engine=in_processes(workers) if workers > 1 else in_process)
+    wall = time.monotonic() - begun
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return {
+        "cpu": time.process_time() - before + children.ru_utime + children.ru_stime,
+        "wall": wall,
+        "peak": max(own.ru_maxrss, children.ru_maxrss) / 1024,
+        "sentence": found.sentence,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", nargs="+", type=int, default=[100, 1000, 10000])
+    parser.add_argument("--form", choices=("json", "parquet"), default="parquet")
+    parser.add_argument("--fault", default="weight")
+    parser.add_argument("--layers", type=int, default=LAYERS)
+    parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--where", type=Path, default=Path("/dev/shm/many_ranks"))
+    parser.add_argument("--dump", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.dump:
+        print(json.dumps(one(given.dump, given.workers[0])))
+        return
+    rows = []
+    for size in given.sizes:
+        run = Run(size, given.layers, fault=given.fault, odd=size * 7 // 9)
+        dump = given.where / f"{given.form}-{size}-{given.layers}-{given.fault}"
+        if not dump.exists():
+            (write_json if given.form == "json" else write_parquet)(run, dump)
+        records = size * 520 * given.layers // LAYERS
+        for workers in given.workers:
+            command = [
+                sys.executable,
+                "-m",
+                "bench.many_ranks",
+                "--dump",
+                str(dump),
+                "--workers",
+                str(workers),
+            ]
+            known = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            us = known["cpu"] / records * 1e6
+            row = [
+                size,
+                given.form,
+                workers,
+                records,
+                f"{us:.1f}",
+                f"{known['wall']:.1f}",
+                f"{known['peak']:.0f}",
+            ]
+            rows.append([*map(str, row), known["sentence"][:120]])
+            print(rows[-1], file=sys.stderr)
+    print(table(HEAD, rows))
+
+
+if __name__ == "__main__":
+    main()

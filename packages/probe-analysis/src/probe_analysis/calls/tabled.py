@@ -1,0 +1,307 @@
+"""Read the ranks of exported tables (spec/export.md): what is in a record is what the tables say of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from attrs import frozen
+from probe_format import Dump, Rank, Step
+from probe_format.errors import DamagedError, ProbeError
+from probe_format.jsonio import finite, loads
+from probe_format.read import Lost
+from probe_format.schema import Construct, Document, Report, Stack, parse_report
+from probe_format.statistics import COUNTS, KEYS, WHOLE
+
+#: The columns that say what a tensor is, without its numbers and texts.
+_FORM = (
+    "record", "slot_order", "slot", "type", "original_dtype", "shape", "requires_grad", "device_mesh", "placements",
+    "global_shape", "layout", "shared_with", "unsupported", "lost", "extra", "recompute", "backward_pass",
+    *(key.lower() for key in KEYS if key not in WHOLE),
+)  # fmt: skip
+_NUMBERS = tuple(key.lower() for key in WHOLE)
+_TEXTS = {"checksum": "md5", "data_name": "data_name", "data_crc32": "data_crc32"}
+_KEYS = {"original_dtype": "dtype", **_TEXTS, **{key.lower(): key for key in KEYS}}
+_JSON = ("device_mesh", "layout")
+_MARKS = ("raised", "label", "incomplete", "in_backward", "partial")
+#: The columns of records, tensors and arguments that are the same on ranks that make the same calls.
+_SAME = ("record", *_MARKS, "extra"), _FORM, ("record", "slot")
+_PLACE = re.compile(r"step=([^/]+)/rank=(\d+)/(?:(graph|pynative)-)?([^/]+)\.parquet$")
+
+
+def opened(path: Path) -> Dump | None:
+    """Return the ranks of exported tables as a dump; None where there are none."""
+    steps: dict[tuple[str, int], list[Rank]] = {}
+    for file in (path / "runs").glob("step=*/rank=*/*.parquet"):
+        if found := _PLACE.search(file.as_posix()):
+            step = int(found[1]) if found[1].isdigit() else None
+            number = int(found[2]) if found[4].startswith("rank") and found[4] != "rank" else None
+            where = path / (found[3] or "") / f"step{'' if step is None else step}" / found[4]
+            mode: Any = found[3]
+            rank = TabledRank(where, number, step, None, mode, path, "/".join(file.parts[-3:]))
+            steps.setdefault((found[3] or "", -1 if step is None else step), []).append(rank)
+    if not steps:
+        return None
+    every = [
+        Step(ranks[0].path.parent, ranks[0].step, tuple(sorted(ranks, key=_in_order)), ranks[0].mode)
+        for _, ranks in sorted(steps.items())
+    ]
+    return Dump(path, tuple(every))
+
+
+def _in_order(rank: Rank) -> tuple[int, str]:
+    return -1 if rank.number is None else rank.number, rank.path.name
+
+
+@frozen(slots=False)
+class TabledRank(Rank):
+    """Give access to one rank of one step in exported tables. root: their folder. part: of each table, its file."""
+
+    root: Path = Path()
+    part: str = ""
+
+    def table(self, name: str, *own: str, same: Sequence[str] = ()) -> tuple[Any, AlikeColumns]:
+        """Return columns of one of its tables, and those that many ranks have alike, of equal bytes once.
+
+        Raises DamagedError when it cannot be read.
+        """
+        try:
+            from pyarrow.lib import ArrowException, memory_map
+            from pyarrow.parquet import ParquetFile
+        except ImportError as error:
+            how = "Install it with: pip install 'probe-analysis[export]'."
+            raise ProbeError(
+                f"Parquet is read by pyarrow, which cannot be imported here ({error}). {how}"
+            ) from error
+        file = self.root / name / self.part
+        try:
+            with memory_map(str(file)) as raw, ParquetFile(raw) as opened:
+                return opened.read(own, use_threads=False), _alike(opened, raw, same)
+        except (ArrowException, OSError, ValueError) as error:
+            raise DamagedError(f"{file} cannot be read: {error}.") from error
+
+    @cached_property
+    def _run(self) -> Mapping[str, Any]:
+        rows = self.table("runs", "source", "error", "header", "report")[0].to_pylist()
+        if len(rows) != 1 or rows[0]["header"] is None:
+            raise DamagedError(
+                f"{self.root / 'runs' / self.part}: {(rows or [{}])[0].get('error') or 'no run'}."
+            )
+        found: Mapping[str, Any] = rows[0]
+        return found
+
+    @cached_property
+    def header(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = loads(self._run["header"].encode())
+        return found
+
+    @cached_property
+    def report(self) -> Report | None:
+        text = self._run["report"]
+        return None if text is None else parse_report(text.encode(), f"the report of {self.label}")
+
+    @cached_property
+    def source(self) -> Literal["files", "journal"]:
+        return "journal" if self._run["source"] == "journal" else "files"
+
+    @property
+    def journal(self) -> None:
+        return None
+
+    @cached_property
+    def is_empty(self) -> bool:
+        return not self.documents[0].records
+
+    @cached_property
+    def lost(self) -> Lost:
+        tables = self.documents[0].records
+        if not self.is_empty and isinstance(tables, Tables):
+            lost, types = tables.tensors[1].table["lost"], tables.arguments[1].table["type"]
+            if lost.null_count == len(lost) and "lost" not in types.to_pylist():
+                return Lost({})
+        return super().lost
+
+    @cached_property
+    def documents(self) -> tuple[Document, ...]:
+        return (Document(self.header, Tables(self), str(self.root / "tensors" / self.part)),)
+
+    @cached_property
+    def construct(self) -> Construct:
+        rows = self.table("records", "record", "modules")[0]
+        parents: dict[str, str | None] = {}
+        for name, modules in zip(rows["record"].to_pylist(), rows["modules"].to_pylist(), strict=True):
+            chain = [name, *(modules or ()), None]
+            parents |= {below: above for below, above in pairwise(chain) if below not in parents}
+        return Construct(parents)
+
+    @cached_property
+    def stack(self) -> Stack:
+        rows = self.table("records", "record", "stack")[0]
+        pairs = zip(rows["record"].to_pylist(), rows["stack"].to_pylist(), strict=True)
+        return Stack(tuple(((name,), tuple(text.split("\n"))) for name, text in pairs if text))
+
+
+@frozen(slots=False, eq=False)
+class AlikeColumns:
+    """Hold columns that many ranks have alike."""
+
+    table: Any
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Return the record of each row."""
+        found: list[str] = self.table["record"].to_pylist()
+        return found
+
+    @cached_property
+    def plain(self) -> Any:
+        """Return which tensors have no text, and a dtype of floats."""
+        dtypes = self.table["original_dtype"].to_pylist()
+        floats = {dtype: "float" in dtype.lower() or "complex" in dtype for dtype in {*dtypes}}
+        found = np.fromiter((floats[dtype] for dtype in dtypes), bool, len(dtypes))
+        return found & np.all([self.table[name].is_null().to_numpy() for name in _TEXTS], axis=0)
+
+
+#: AlikeColumns by their bytes: what ranks that are read one after the other have alike, up to `_MOST`.
+_kept: dict[object, AlikeColumns] = {}
+_MOST = 8
+
+
+def _alike(opened: Any, raw: Any, names: Sequence[str]) -> AlikeColumns:
+    """Return columns of a file, of equal bytes once. raw: the file, from which only these bytes are read."""
+    groups = map(opened.metadata.row_group, range(opened.num_row_groups))
+    chunks = (group.column(n) for group in groups for n in range(group.num_columns))
+    every = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in names]
+    sizes = ((x.total_compressed_size, x.dictionary_page_offset or x.data_page_offset) for x in every)
+    told = *(x.compression for x in every), *(raw.read_at(*each) for each in sizes)
+    key = names, opened.schema_arrow, told
+    if key not in _kept:
+        found = AlikeColumns(opened.read(names, use_threads=False))
+        if len(_kept) >= _MOST:
+            _kept.clear()
+        _kept[key] = found
+    return _kept[key]
+
+
+@frozen(slots=False, eq=False, repr=False)
+class Tables(Mapping[str, Any]):
+    """Map names to the records of one rank, each made of its rows on access. rank: whose they are."""
+
+    rank: TabledRank
+
+    @cached_property
+    def records(self) -> AlikeColumns:
+        return self.rank.table("records", same=_SAME[0])[1]
+
+    @cached_property
+    def tensors(self) -> tuple[Any, AlikeColumns]:
+        return self.rank.table("tensors", *_NUMBERS, same=(*_FORM, *_TEXTS))
+
+    @cached_property
+    def arguments(self) -> tuple[Any, AlikeColumns]:
+        return self.rank.table("arguments", "json", same=("record", "slot_order", "slot", "type"))
+
+    def is_like(self, other: Tables) -> bool:
+        """Return whether other tables are the same but for numbers, texts and arguments."""
+        pairs = zip(*((x.records, x.tensors[1], x.arguments[1]) for x in (self, other)), _SAME, strict=True)
+        alike = (a is b or a.table.select(names).equals(b.table.select(names)) for a, b, names in pairs)
+        return all(alike) and bool((self.whole == other.whole).all())
+
+    @cached_property
+    def rows(self) -> Mapping[str, tuple[range, range]]:
+        """Return which rows of tensors, and of arguments, are of each record."""
+        found = {name: (range(0), range(0)) for name in self}
+        for n, table in enumerate((self.tensors[1], self.arguments[1])):
+            at = 0
+            for name, some in groupby(table.names):
+                end = at + sum(1 for _ in some)
+                found[name] = (range(at, end), found[name][1]) if n == 0 else (found[name][0], range(at, end))
+                at = end
+        return found
+
+    @cached_property
+    def _order(self) -> Mapping[str, int]:
+        return {name: n for n, name in enumerate(self)}
+
+    def __getitem__(self, name: str) -> Any:
+        return self.made(self._order[name], *self.rows[name])
+
+    def made(self, number: int, tensors: range, arguments: range) -> Any:
+        """Return a record. number: its row. tensors, arguments: the rows that are of it."""
+        rows = [(row["slot_order"], row["slot"], _tensor(row)) for row in _rows(self.tensors, tensors)]
+        for row in _rows(self.arguments, arguments):
+            rows.append((row["slot_order"], row["slot"], loads(row["json"].encode())))
+        rows.sort(key=lambda row: row[0])
+        if len(rows) == 1 and not rows[0][1]:
+            return rows[0][2]  # a saved value
+        (told,) = self.records.table.slice(number, 1).to_pylist()
+        marks = {key: told[key] for key in _MARKS if told[key] is not None}
+        tree: dict[str, Any] = {}
+        for _, slot, value in rows:
+            *above, last = slot.split(".")
+            node = tree
+            for key in above:
+                node = node.setdefault(key, {})
+            node[last] = value
+        extra = loads(told["extra"].encode()) if told["extra"] else {}
+        return {key: _lists(part) for key, part in tree.items()} | marks | extra
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.records.names)
+
+    def __len__(self) -> int:
+        return len(self.records.names)
+
+    @cached_property
+    def whole(self) -> Any:
+        """Return which rows of tensors have four finite numbers and no text, and are no recomputation."""
+        return np.isfinite(self.numbers).all(1) & self.tensors[1].plain
+
+    @cached_property
+    def numbers(self) -> Any:
+        columns = [self.tensors[0][name].to_numpy() for name in _NUMBERS]  # what is NULL becomes NaN
+        return np.stack(columns, 1).astype(np.float64, copy=False)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Return the JSON of each argument."""
+        found: list[str] = self.arguments[0]["json"].to_pylist()
+        return found
+
+
+def _rows(of: tuple[Any, AlikeColumns], which: range) -> Iterator[dict[str, Any]]:
+    own, alike = (each.slice(which.start, len(which)).to_pylist() for each in (of[0], of[1].table))
+    return ({**one, **two} for one, two in zip(alike, own, strict=True))
+
+
+def _lists(node: Any) -> Any:
+    """Return a tree with lists for the objects whose keys count from 0."""
+    if not isinstance(node, dict) or "type" in node:
+        return node
+    found = {key: _lists(value) for key, value in node.items()}
+    counts = [*found] == [str(n) for n in range(len(found))] and found
+    return [*found.values()] if counts else found
+
+
+def _tensor(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tensor object that a row is of."""
+    skip = ("record", "slot_order", "slot", "recompute", "backward_pass", "extra")
+    found = {
+        _KEYS.get(key, key): value for key, value in row.items() if value is not None and key not in skip
+    }
+    whole = "int" in found["dtype"].lower()
+    for key in KEYS:
+        if key in found and key not in COUNTS:
+            exact = whole and key in ("Max", "Min") and float(found[key]).is_integer()
+            found[key] = int(found[key]) if exact else finite(found[key])
+    if "bool" in found["dtype"].lower():
+        found |= {key: bool(found[key]) for key in ("Max", "Min") if key in found}
+    for key in _JSON:
+        if key in found and found[key][:1] in '[{"':
+            found[key] = loads(found[key].encode())
+    return found | (loads(row["extra"].encode()) if row["extra"] else {})

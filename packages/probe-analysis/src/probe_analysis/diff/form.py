@@ -1,0 +1,94 @@
+"""Find what differs in form where it should not: a dtype, a shape, an argument that most calls alike have in common."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+
+from attrs import frozen
+
+from probe_analysis.compare.distance import ArgumentDifference
+
+from .call_diff import CallDiff, Cause, ValueDiff
+from .course import Course
+from .expected import score
+
+ALMOST = 0.7
+"""The share of a limit from which on a number that differs backs another cause up."""
+
+What = ArgumentDifference | ValueDiff
+
+
+@frozen(eq=False)
+class OddForms:
+    """Look at the forms of the calls of two runs. odd, follows, across: as in `Causes`, and `Comparison`."""
+
+    course: Course
+    odd: Sequence[CallDiff]
+    follows: bool
+    across: bool
+
+    def found(self) -> Iterator[tuple[CallDiff, Cause, What]]:
+        """Yield the calls with an argument, or a form, that differs where that of most siblings does not."""
+        different = [(each, slots) for each in self.course.calls if (slots := self._different(each))]
+        alike = Counter((self.course.key(each), slot) for each, slots in different for slot in slots)
+        several = {
+            (each, slot): 2 * alike[self.course.key(each), slot] >= count
+            for each, slots in different
+            if (count := len(self.course.siblings(each))) > 2
+            for slot in slots
+        }
+        mixed = any(several.values())
+        for each, slots in different:
+            for slot, what in slots.items():
+                if mixed and isinstance(what, ValueDiff) and (what.side == "in" or each.pair.a.backward):
+                    continue  # in runs of two dtypes: what gave it has it, and a gradient has it of its value
+                if several.get((each, slot)) is False or self._counts(each, what, mixed=mixed):
+                    yield each, "arguments" if isinstance(what, ArgumentDifference) else _side(what), what
+                    break
+
+    def _different(self, each: CallDiff) -> Mapping[str, What]:
+        """Return slot -> what is different in form; nothing inside of another implementation."""
+        call = each.pair.a
+        if not each.arguments and not each.forms:
+            return {}
+        if (
+            self.course.around(call) in self.course.others
+            if call.kind == "api"
+            else self.course.usual(call.name)
+        ):
+            return {}
+        found: dict[str, What] = {x.slot: x for x in each.arguments if not x.of_setting}
+        forms = [v for v in each.forms if v.level is None or v.level.largest < math.inf]
+        sides = (
+            ("in",) if call.backward else ("in", "out")
+        )  # a gradient that one alone passes on is missed further on
+        idle = self._idle(each, {v.slot for v in forms if v.side in sides and v.is_lone})
+        return found if self.across else found | {v.slot: v for v in forms if v.slot not in idle}
+
+    def _idle(self, each: CallDiff, lone: Set[str]) -> Set[str]:
+        """Return what of the slots that one run alone has comes to nothing: another implementation takes or returns it.
+
+        That is all, where what both runs return agrees.
+        """
+        if not lone or score(self.course, each, "output") > 1.0:
+            return frozenset()
+        made = (value.slot for value in self.course.run.read(each.pair.a).side("out"))
+        return lone if any(slot not in lone for slot in made) else frozenset()
+
+    def _counts(self, each: CallDiff, what: What, *, mixed: bool) -> bool:
+        """Return whether what differs is a cause though no siblings say that it should not.
+
+        mixed: whether something differs in most calls alike, which is how the runs were set up.
+        """
+        if isinstance(what, ValueDiff):
+            return not mixed and not self.course.others and not (self.follows and what.side != "out")
+        if each.forms:
+            return False
+        plain = not what.a or not what.b or all(x.lstrip("-").isdigit() for x in (what.a, what.b))
+        return not plain or each in self.odd or score(self.course, each, "output") > ALMOST
+
+
+def _side(value: ValueDiff) -> Cause:
+    return "input" if value.side == "in" else "parameters" if value.side == "parameter" else "output"

@@ -1,0 +1,99 @@
+"""Compare what an optimizer made of the gradients in two runs, by sketches of the parameters before and after it."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from statistics import median
+
+from attrs import frozen
+
+from probe_analysis.calls.run import GRADIENTS
+from probe_analysis.compare.level import along, unit_of
+from probe_analysis.compare.levels import level_of
+
+from .call_diff import CallDiff, Comparison, Tensor
+
+_OTHERS = 10.0
+"""How many times the median of all parameters one may be off: what an optimizer makes of each gradient's norm."""
+_STRAIGHT, _FEW = 0.1, 16
+"""The share of its way that may not be along its gradient, and how many elements do not move along it by chance."""
+_ERRORS, _FLIPPED = 3.0, 30.0
+"""How many times the error of its gradient, or the root of it, a parameter may be apart, in what it moved."""
+
+#: The path of a module, and the name of its parameter.
+Name = tuple[str, str]
+Both = tuple[Tensor, Tensor]
+Step = tuple[Comparison, Sequence[CallDiff]]
+"""Two runs of a step, and how their calls differ."""
+
+
+@frozen(slots=False, eq=False)
+class Moves:
+    """Say how far the step `before` this one may have brought each parameter apart."""
+
+    before: Step | None
+    now: Step
+
+    @cached_property
+    def _known(self) -> Mapping[Name, tuple[Both, Both, Both]]:
+        """Return parameters that differ: in the step before, their gradients there, and now."""
+        if self.before is None:
+            return {}
+        now, was = dict(_tensors(self.now, changed=True)), dict(_tensors(self.before))
+        gradients = dict(_tensors(self.before, gradients=True))
+        return {x: (was[x], gradients[x], now[x]) for x in now.keys() & was.keys() & gradients.keys()}
+
+    @cached_property
+    def reach(self) -> Mapping[Name, float]:
+        """Return the level by which an optimizer may bring each parameter apart.
+
+        Along a gradient that is its error. Adam moves a share of the elements that is as large as the error either way.
+        """
+        found = {}
+        for name, (was, gradients, now) in self._known.items():
+            ways = (level_of(*each, "parameter") for each in zip(was, now, strict=True))
+            error, way = (
+                level_of(*gradients),
+                sum(min(each.largest, 1.0) for each in ways if each is not None),
+            )
+            e = 1.0 if error is None else error.pooled
+            found[name] = way * min(1.0, _ERRORS * e if name in self.rates else _FLIPPED * math.sqrt(e))
+        return found
+
+    @cached_property
+    def rates(self) -> Mapping[Name, float]:
+        """Return how many times what is expected each parameter's rate along its gradient differs.
+
+        What is expected is the share of the way that is not along the gradient, and what the others' rates differ by.
+        Where that share is large, as Adam's is, or where there are no sketches, nothing is told.
+        """
+        found: dict[Name, tuple[float, float]] = {}
+        for name, known in self._known.items():
+            sketched = (type(each.get("sketch")) is list for both in known for each in both)
+            if math.prod(known[0][0]["shape"]) >= _FEW and all(sketched):
+                (rate, share), (rate2, share2) = (_rate(*each) for each in zip(*known, strict=True))
+                if rate * rate2 > 0.0 and max(share, share2) < _STRAIGHT:
+                    found[name] = math.log(rate2 / rate), math.hypot(share, share2)
+        common = median(x for x, _ in found.values()) if found else 0.0
+        others = _OTHERS * median(abs(x - common) for x, _ in found.values()) if found else 0.0
+        return {name: abs(x - common) / (share + others) for name, (x, share) in found.items()}
+
+
+def _tensors(step: Step, *, gradients: bool = False, changed: bool = False) -> Iterator[tuple[Name, Both]]:
+    """Yield the parameters in both runs, or their gradients. changed: only those of calls that differ."""
+    how, calls = step
+    for each in calls:
+        call = each.pair.a
+        kind = call.kind in GRADIENTS if gradients else call.kind == "module" and not call.backward
+        if kind and (each.changed or not changed):
+            for slot, one, two in how.tensors(each.pair, "out" if gradients else "parameter"):
+                name = slot.rpartition(".")[0] if gradients else slot.partition(".")[2]
+                yield (call.path, name), (one, two)
+
+
+def _rate(was: Tensor, gradient: Tensor, now: Tensor) -> tuple[float, float]:
+    """Return by how much a parameter moved along its gradient, and which share of its way is not along it."""
+    way = [y - x for x, y in zip(was["sketch"], now["sketch"], strict=True)]
+    (rate, rest), length = along(gradient["sketch"], way), math.hypot(*way)
+    rounded = 6.0 * unit_of(str(now["dtype"])) * now["Norm"]
+    return rate, (rest + rounded) / length if length else math.inf

@@ -1,0 +1,166 @@
+"""Write the steps of a running job as tables, each when it has ended (spec/export.md)."""
+
+import contextlib
+import gc
+import os
+import select
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from attrs import define, field
+from probe_format.errors import FormatError
+from probe_format.excerpts import error_text
+from probe_format.layout import REPORT, SMALLEST_TABLES, TENSORS, find_steps
+from probe_format.terminal import say, tell
+from probe_format.write import amend_report
+
+from probe_analysis.calls.run import runs_of
+
+from .rows import ExportCount
+from .store import Store
+from .tables import load_pyarrow, write_tables
+
+#: Seconds between two looks where nobody says that a step has ended, and between two tries of a store in trouble.
+_EVERY = 5.0
+#: Seconds that a store is tried for when the run is over.
+_LAST = 20.0
+_BLOCK = 4096
+
+Hear = Callable[[float], tuple[list[Path], bool]]
+"""Waits so many seconds at most; returns folders of ranks that are whole by now, and whether the run is over."""
+
+
+@define(eq=False)
+class DumpFollower:
+    """Write each rank of a step of a dump when it has ended, and say so in its report.
+
+    store: takes the tables.
+    folder: the name of the folders that are followed, those of one process; None for all.
+    step, rank: only these; None for all.
+    filter: only records with this text in their names.
+    again: when a store in trouble is tried again, by the monotonic clock.
+    """
+
+    dump: Path
+    store: Store
+    folder: str | None = None
+    step: int | None = None
+    rank: int | None = None
+    filter: str = ""
+    _waiting: list[Path] = field(factory=list)
+    _seen: set[Path] = field(factory=set)
+    _told: set[str] = field(factory=set)
+    again: float = 0.0
+
+    def follow(self, hear: Hear) -> bool:
+        """Write steps until the run is over, and a while longer where some are left. Return whether all are there.
+
+        Raises ProbeError where pyarrow is not installed.
+        """
+        load_pyarrow()
+        is_over, pause = False, 0.0
+        while not is_over:
+            (ended, is_over), pause = hear(pause), _EVERY
+            # Whose steps are all told need not look for them before the end.
+            self.look(dict.fromkeys([*ended, *(self.found() if is_over or self.folder is None else ())]))
+        end = time.monotonic() + _LAST
+        while self._waiting and time.monotonic() < end:
+            time.sleep(1.0)
+            self.again = 0.0
+            self.look([])
+        return not self._waiting and not self._told
+
+    def look(self, folders: Iterable[Path]) -> None:
+        """Write what has ended of these folders, and what could not be written before."""
+        for folder in folders:
+            self._take(folder)
+        while self._waiting and time.monotonic() >= self.again:
+            folder = self._waiting.pop(0)
+            try:
+                self._write(folder)
+            except Exception as error:  # a store may raise anything
+                if not folder.exists():
+                    self._warn("gone", folder, "was removed before it was exported. So may others be.")
+                    continue
+                self._waiting.append(folder)
+                why = error_text(error)
+                self._say(folder, why)
+                where = f"cannot be written to {self.store.address}"
+                self._warn("store", folder, f"{where}: {why}. It is tried again, and its JSON is whole.")
+                self.again = time.monotonic() + _EVERY
+
+    def found(self) -> list[Path]:
+        folders = (each for step in find_steps(self.dump) for each in step.path.glob(self.folder or "[rp]*"))
+        return sorted(each for each in folders if each not in self._seen)
+
+    def _take(self, folder: Path) -> None:
+        """Let a rank of a step wait to be written, if it has ended."""
+        try:
+            (rank,) = (run.rank for run in runs_of(folder))
+            report = rank.report
+        except (OSError, FormatError):
+            if not folder.exists():
+                self._warn("gone", folder, "was removed before it was exported. So may others be.")
+            return
+        if report is not None and report.state == "complete":
+            self._seen.add(folder)
+            # A process writes its own steps alone, not those of an earlier run.
+            is_mine = self.folder is None or report.header.get("export") == self.store.address
+            is_mine &= self.step in (None, rank.step) and self.rank in (None, rank.number)
+            if is_mine and report.export != {"to": self.store.address, "why": None}:
+                self._waiting.append(folder)
+
+    def _write(self, folder: Path) -> None:
+        """Write the tables of a rank of a step. Raises whatever the store does."""
+        with TemporaryDirectory(prefix="probe-export-") as made:
+            count = ExportCount(self.filter, None)
+            write_tables(runs_of(folder), Path(made), count)
+            gc.collect()  # the command does without
+            files = {each.relative_to(made).as_posix(): each for each in Path(made).rglob("*.parquet")}
+            size = sum((each.stat().st_size // _BLOCK + 3) * _BLOCK for each in files.values())  # and folders
+            json = sum(each.stat().st_size for each in folder.iterdir() if each.name != TENSORS)
+            if size > (most := max(SMALLEST_TABLES, json)):
+                why = f"its tables would take {size:,} bytes, and {most:,} are the most"
+                self._say(folder, why)
+                self._warn("size", folder, f"is not exported: {why}. So may others be.")
+                return
+            (folder / REPORT).stat()  # else it was removed meanwhile, and what was read is not whole
+            for name in sorted(files, key=lambda name: (name.startswith("runs/"), name)):
+                self.store.put(files[name], name)
+            self._say(folder, None)
+            if self.folder is None:
+                say(f"{'/'.join(folder.parts[-2:])}: {count.amounts['tensors']} tensors", now=True)
+
+    def _say(self, folder: Path, why: str | None) -> None:
+        """Say in the report why it is not there, None where it is."""
+        with contextlib.suppress(OSError, FormatError):
+            amend_report(folder, lambda report: report.update(export={"to": self.store.address, "why": why}))
+
+    def _warn(self, kind: str, folder: Path, text: str) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            tell(f"probe export: {'/'.join(folder.parts[-2:])} {text}")
+
+
+def nobody(seconds: float) -> tuple[list[Path], bool]:
+    """Hear nothing, until the command is stopped."""
+    time.sleep(seconds)
+    return [], False
+
+
+def standard_input() -> Hear:
+    """Return what hears the run that started this process: a folder a message, an empty line or the end at its end."""
+    parent = os.getppid()
+
+    def hear(seconds: float) -> tuple[list[Path], bool]:
+        folders: list[Path] = []
+        while select.select([0], [], [], 0.0 if folders else seconds)[0]:
+            word = os.read(0, 1 << 16)
+            if word in (b"", b"\n"):
+                return folders, True
+            folders.append(Path(os.fsdecode(word)))
+        return folders, os.getppid() != parent
+
+    return hear

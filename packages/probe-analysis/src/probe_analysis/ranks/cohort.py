@@ -1,0 +1,212 @@
+"""Keep what ranks that make the same calls hold where they should agree: one of them whole, and where others differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache, partial
+from typing import Any
+
+from attrs import field, frozen
+from probe_format.schema import Value
+
+from probe_analysis.calls.compact_run import CompactRun
+from probe_analysis.calls.run import Call
+
+from .expected import in_update, is_divided
+from .given import RUNNING
+from .held import MOST, Kind, Piles, lowest, united
+from .rows import collective
+from .sheet import Layout, Sheet
+
+#: Order and slot in the record, and what is looked at there.
+Cell = tuple[int, str, Kind]
+
+
+def kind_of(call: Call, slot: str, side: str, tensor: Mapping[str, Any], asked: Sequence[str]) -> Kind | None:
+    """Return what is looked at of a tensor; None where ranks need not agree on it, or their group tells."""
+    if asked and any(fnmatchcase(f"{call.name}.{slot}", pattern) for pattern in asked):
+        return "held"
+    if is_divided(tensor):
+        return None
+    if in_update(call):
+        return "held"
+    if call.backward or collective(call):
+        return None
+    if call.kind == "module":
+        return "held" if side == "parameter" else "given" if side == "in" and call.parent is None else None
+    if call.kind != "api" or side != "in":
+        return None
+    role = call.role(slot)
+    weight = role in ("weight", "bias") and tensor.get("requires_grad")
+    return "held" if weight or role in RUNNING else "given"
+
+
+@frozen(slots=False, eq=False)
+class Cohort:
+    """Hold ranks that make the same calls.
+
+    members: which, as bits. lead: the run of the lowest.
+    spread: what not all of them hold alike.
+    """
+
+    members: int
+    lead: CompactRun
+    asked: tuple[str, ...]
+    spread: Mapping[Cell, Piles] = field(factory=dict)
+
+    @classmethod
+    def of(cls, sheet: Sheet, asked: tuple[str, ...]) -> Cohort:
+        """Return the cohort of some runs, the lowest rank first."""
+        members = sum(sheet.bits)
+        return cls(members, sheet.runs[0], asked, {cell: piles() for cell, piles in _spread(sheet, asked)})
+
+    def piles(self, cell: Cell) -> Piles:
+        """Return who holds what; None where that is too much."""
+        if cell in self.spread:
+            return self.spread[cell]
+        known = _content(self.lead, cell)
+        return {} if known is None else {known[0]: (self.members, known[1])}
+
+    @cached_property
+    def odd(self) -> set[int]:
+        """Return the calls whose records differ in more than the numbers of tensors."""
+        return {cell[0] for cell in self.spread if cell[2] in ("form", "argument")}
+
+    def with_(self, other: Cohort) -> Cohort:
+        """Return this one and another with the same calls as one."""
+        one, two = sorted((self, other), key=lambda each: lowest(each.members))
+        between = _spread(Sheet((one.lead, two.lead)), self.asked)
+        cells = {**one.spread, **two.spread, **dict(between)}
+        unions = dict[Any, Any]()
+        spread = {cell: united(one.piles(cell), two.piles(cell), MOST[cell[2]], unions) for cell in cells}
+        _sheet.cache_clear()  # of many ranks, all but the lowest are let go here
+        return Cohort(one.members | two.members, one.lead, self.asked, spread)
+
+
+@lru_cache(maxsize=8)
+def _kinds(calls: tuple[Call, ...], layout: Layout, asked: tuple[str, ...]) -> list[Kind | None]:
+    """Return what is looked at of each tensor."""
+    return [kind_of(calls[order], slot, side, base, asked) for order, slot, side, base in layout.places]
+
+
+@lru_cache(maxsize=8)
+def _columns(calls: tuple[Call, ...], layout: Layout) -> tuple[list[int], list[int], list[int]]:
+    """Return where the gradients of parameters are, the weights, and what the optimizer takes."""
+    grads, weights, taken = list[int](), list[int](), list[int]()
+    for n, (order, _, side, _) in enumerate(layout.places):
+        call = calls[order]
+        if call.kind == "module" and not call.backward and side == "parameter":
+            weights.append(n)
+        elif call.kind == "parameters_grad":
+            grads.append(n)
+        elif call.kind != "optimizer_grad" and side == "in" and in_update(call):
+            taken.append(n)
+    return grads, weights, taken
+
+
+def _content(run: CompactRun, cell: Cell) -> tuple[Hashable, Any] | None:
+    """Return what a run holds in a cell, and what tells it apart."""
+    order, slot, kind = cell
+    if kind == "form":
+        return _given_form(run.read(run.calls[order]).side("in")), None
+    if kind == "argument":
+        leaf = dict(run.forms[order].others).get(slot)
+        return repr(leaf), leaf
+    sheet = _sheet(run)
+    if kind == "updated":
+        found = next(_updated(sheet))
+        return found, found
+    column = sheet.layout.at.get((order, slot))
+    if column is None:
+        return None
+    if kind == "own":
+        name = _own_gradients(sheet, [column]).get((0, column))
+        return (name, name) if name else None
+    return sheet.content(0, column)
+
+
+@lru_cache(maxsize=32)
+def _sheet(run: CompactRun) -> Sheet:
+    return Sheet((run,))
+
+
+def _given_form(values: Sequence[Value]) -> str:
+    """Return what must be alike of what ranks give to a function, that they can be compared."""
+    return repr([(value.slot, value.tensor["shape"], value.tensor["dtype"]) for value in values])
+
+
+def _spread(sheet: Sheet, asked: tuple[str, ...]) -> Iterator[tuple[Cell, Callable[[], Piles]]]:
+    """Yield where not all runs hold the same, and what tells who holds what."""
+    first = sheet.runs[0]
+    kinds, calls = _kinds(first.calls, sheet.layout, asked), first.calls
+    columns = [column for column in sheet.differing() if kinds[column]]
+    places = {column: sheet.layout.places[column] for column in columns}
+    for column, (order, slot, *_) in places.items():
+        kind = kinds[column] or "held"
+        yield (order, slot, kind), partial(sheet.piles, column, MOST[kind])
+    updates = [column for column in columns if in_update(calls[places[column][0]])]
+    own: dict[int, dict[int, str]] = {column: {} for column in updates}
+    for (row, column), name in _own_gradients(sheet, updates).items():
+        own[column][row] = name
+    for column, names in own.items():
+        yield (*places[column][:2], "own"), partial(_piled, sheet, names)
+    whose = dict(enumerate(_updated(sheet)))
+    if len({*whose.values()}) > 1:
+        yield (0, "", "updated"), partial(_piled, sheet, whose)
+    for order in sheet.varied:
+        yield from _odd(sheet, calls[order])
+
+
+def _piled(sheet: Sheet, found: Mapping[int, Any], by: Callable[[Any], Hashable] = lambda x: x) -> Piles:
+    """Return the rows by what is found in them."""
+    piles: dict[Hashable, tuple[int, Any]] = {}
+    for row, content in found.items():
+        bits, first = piles.get(by(content), (0, content))
+        piles[by(content)] = bits | sheet.bits[row], first
+    return piles
+
+
+def _odd(sheet: Sheet, call: Call) -> Iterator[tuple[Cell, Callable[[], Piles]]]:
+    """Yield what differs in a call whose records are of several forms, beside the numbers of its tensors."""
+    if call.kind != "api" or call.backward or collective(call):
+        return
+    reads = {row: run.read(run.calls[call.order]) for row, run in enumerate(sheet.runs)}
+    forms = {row: _given_form(parts.side("in")) for row, parts in reads.items()}
+    if len({*forms.values()}) > 1:
+        yield (call.order, "", "form"), partial(united, _piled(sheet, forms), {}, MOST["form"])
+    others = {row: dict(parts.others) for row, parts in reads.items()}
+    for slot in dict.fromkeys(slot for given in others.values() for slot in given):
+        leaves = {row: given.get(slot) for row, given in others.items()}
+        if len({*map(repr, leaves.values())}) > 1:
+            piles = _piled(sheet, leaves, repr)
+            yield (call.order, slot, "argument"), partial(united, piles, {}, MOST["argument"])
+
+
+def _own_gradients(sheet: Sheet, columns: Sequence[int]) -> dict[tuple[int, int], str]:
+    """Return row and column -> the parameter whose gradient that is, as the rank's own backward pass left it."""
+    calls, places = sheet.runs[0].calls, sheet.layout.places
+    grads, *_ = _columns(calls, sheet.layout)
+    found: dict[tuple[int, int], str] = {}
+    for row, codes in enumerate(sheet.codes[:, columns].tolist() if columns and grads else ()):
+        known = dict(zip(reversed(sheet.codes[row, grads].tolist()), reversed(grads), strict=True))
+        for column, code in zip(columns, codes, strict=True):
+            if code in known and sheet.trusted[row, known[code]]:
+                order, slot, *_ = places[known[code]]
+                found[row, column] = f"{calls[order].name}.{slot}"
+    return found
+
+
+def _updated(sheet: Sheet) -> Iterator[frozenset[tuple[str, str]]]:
+    """Yield which weights the optimizer of each row updates: module's path and slot of each."""
+    calls, places = sheet.runs[0].calls, sheet.layout.places
+    _, weights, taken = _columns(calls, sheet.layout)
+    names = [(calls[places[n][0]].path, places[n][1]) for n in weights]
+    got = (call for call in calls if call.kind == "optimizer_grad")
+    named = {(call.path, x[0]) for call in got for x in sheet.runs[0].form(call).tensors}
+    seen: dict[bytes, frozenset[tuple[str, str]]] = {}
+    for codes, own in zip(sheet.codes[:, taken].tolist(), sheet.codes[:, weights].tolist(), strict=True):
+        hit = bytes(map({*codes}.__contains__, own))
+        if hit not in seen:
+            seen[hit] = frozenset(name for name, yes in zip(names, hit, strict=True) if yes) | named
+        yield seen[hit]

@@ -1,0 +1,178 @@
+"""Find what replicas give to functions beside data: arguments, train or eval mode, buffers and other constants.
+
+Data differ between replicas, and so does all that follows from them. Hence numbers in arithmetic, and tensors that no
+record has made, count only where they stay the same from step to step while the data change.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import define, field, frozen
+from probe_format.schema import Parts, Value
+
+from probe_analysis.calls.compact_run import CompactRun
+from probe_analysis.calls.run import Call
+from probe_analysis.compare.level import LIMITS, own_level
+
+from .disagreement import held_in, mark, trusted
+from .expected import Expected, in_update, is_divided
+from .held import MOST, Held, Kind, Piles, all_of, united, within
+from .rows import collective
+
+_DEVICE = re.compile(r":\d+$")
+RUNNING = ("running_mean", "running_var")
+
+
+@frozen(eq=False)
+class JointRow:
+    """Hold one call of a step on all ranks that make it.
+
+    parts: first rank of each cohort -> what is in its record. members: the same -> all its ranks, as bits.
+    alike: whether all records are the same but for the numbers of tensors.
+    """
+
+    call: Call
+    parts: Mapping[int, Parts]
+    members: Mapping[int, int]
+    alike: bool
+    piles: Callable[[int, str, Kind], Piles]
+    kind: Callable[[Value], Kind | None]
+
+    def held(self, slot: str, kind: Kind) -> Held | None:
+        """Return who holds what; None where that is too much."""
+        found: Piles = {}
+        for first in self.parts:
+            found = united(found, self.piles(first, slot, kind), MOST[kind])
+        return held_in(found)
+
+    def tensors(self, value: Value) -> Held | None:
+        """Return who holds which tensor; None where that is too much."""
+        return self.held(value.slot, self.kind(value) or "held")
+
+
+@define(eq=False)
+class Given:
+    """Compare what the replicas of one step give.
+
+    before: the same of the step before.
+    inputs: what tells the tensors apart that the model of the first replica gets; empty where that is not recorded.
+    made: the same of these, and of what its records have made so far.
+    kept: what differs and may follow from data, by record, slot and group.
+    running: the statistics of batch norms that differ. norms: how many there are.
+    """
+
+    groups: Sequence[int]
+    before: "Given | None"
+    inputs: frozenset[Any]
+    made: set[Any] = field(init=False)
+    kept: dict[tuple[str, str, int], tuple[Call, Expected]] = field(factory=dict)
+    running: list[tuple[Call, Expected]] = field(factory=list)
+    norms: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.made = set(self.inputs)
+
+    def look(self, call: Call, row: JointRow) -> Iterator[Expected]:
+        """Yield the arguments of a call that replicas should agree on and do not; keep the rest for `settled`."""
+        if call.kind != "api" or call.backward or collective(call):
+            return
+        forms = {} if row.alike else row.held("", "form")
+        for group in self.groups:
+            parts = next((row.parts[first] for first, bits in row.members.items() if bits & group), None)
+            if parts is None or (all_of(row.members.values()) & group).bit_count() < 2:
+                continue
+            if not row.alike:
+                if forms is None or len(within(forms, group)) > 1:
+                    continue
+                yield from self._arguments(call, parts, row, group)
+            for value in parts.side("in"):
+                self._tensor(call, value, row, group)
+        self.made.update(_ends(value) for value in next(iter(row.parts.values())).side("out"))
+
+    def _arguments(self, call: Call, parts: Parts, row: JointRow, group: int) -> Iterator[Expected]:
+        for slot, _ in parts.others:
+            held = within(row.held(slot, "argument") or {}, group)
+            kinds = {_kind(leaf) for leaf in held.values()}
+            if "" in kinds or len(held) < 2:
+                continue
+            expected = Expected("argument", slot, held)
+            if kinds != {"float"} or "Functional." in call.name or in_update(call):
+                yield expected
+            else:
+                self.kept[call.name, slot, group] = call, expected
+
+    def _tensor(self, call: Call, value: Value, row: JointRow, group: int) -> None:
+        slot, first = value.slot, value.tensor
+        running = call.role(slot) in RUNNING
+        self.norms += running
+        follows = (
+            first.get("requires_grad") or _ends(value) in self.made or in_update(call) or is_divided(first)
+        )
+        if not running and follows:
+            return
+        every = row.tensors(value)
+        held = {group: first} if every is None else within(every, group)
+        if running and (every is None or len(held) > 1):
+            self.running.append((call, Expected("buffer", slot, None if every is None else held)))
+        elif every is None or len(held) > 1:
+            rounding = LIMITS["forward"] * own_level(held.values())
+            self.kept[call.name, slot, group] = call, Expected("constant", slot, held, rounding)
+
+    def settled(self) -> Iterator[tuple[Call, Expected]]:
+        """Yield what is known when all calls were seen: constants that differ, and statistics of batch norms.
+
+        Statistics that differ in most batch norms are kept by each replica, unless one of them has seen no data.
+        """
+        own = 2 * len(self.running) > self.norms
+        for call, expected in self.running:
+            filled = {tensor.get("Max") == tensor.get("Min") for tensor in (expected.held or {}).values()}
+            if not own or len(filled) > 1:
+                yield call, expected
+        if self.before is None:
+            return
+        kept = {key: each[1].held or {} for key, each in self.before.kept.items() if key in self.kept}
+        same = {key: _stayed(self.kept[key][1].held or {}, old) for key, old in kept.items()}
+        others = self.inputs != self.before.inputs or not all(
+            some for some, _ in same.values()
+        )  # of the data
+        told = (self.kept[key] for key, (_, every) in same.items() if others and every)
+        yield from (each for each in told if _tells(each[1]))
+
+
+def inputs_of(run: CompactRun) -> frozenset[Any]:
+    """Return what tells the tensors apart that the first of the outermost modules of a run gets."""
+    tops = (call for call in run.calls if call.kind == "module" and call.parent is None and not call.backward)
+    return frozenset(_ends(value) for call in [*tops][:1] for value in run.read(call).side("in"))
+
+
+def _stayed(now: Held, before: Held) -> tuple[bool, bool]:
+    """Return whether some ranks, and whether all, hold what they held before."""
+    was = {_known(content): bits for bits, content in before.items()}
+    same = [(bits, was.get(_known(content), 0)) for bits, content in now.items()]
+    return any(bits & old for bits, old in same), all(not bits & ~old for bits, old in same)
+
+
+def _ends(value: Value) -> Any:
+    """Return what is the same of a tensor and of its views."""
+    ends = value.tensor.get("Max"), value.tensor.get("Min")
+    return mark(value.tensor) if ends[0] is None else ends
+
+
+def _known(given: Any) -> Any:
+    """Return what tells a tensor or an argument from others."""
+    return mark(given) if given and "dtype" in given else repr(given)
+
+
+def _tells(expected: Expected) -> bool:
+    """Return whether what is told of it twice alike is the same, and no number of the rank."""
+    held = expected.held or {}
+    first = next(iter(held.values()))
+    return len(held) > 1 and (expected.reason == "argument" or bool(first["shape"] and trusted(first)))
+
+
+def _kind(leaf: Any) -> str:
+    """Return the type of an argument that replicas may have to agree on; empty for others, and for devices."""
+    kind = leaf.get("type") if isinstance(leaf, dict) else None
+    text = kind == "str" and not _DEVICE.search(str(leaf.get("value")))
+    return str(kind) if kind in ("float", "bool") or text else ""

@@ -1,0 +1,220 @@
+"""Lay the tensors of runs with the same calls beside one another, as numbers that tell them apart in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from attrs import frozen
+from probe_format.statistics import WHOLE
+
+from probe_analysis.calls.compact_run import CompactRun, RecordForm, Tensors
+
+from .disagreement import mark, trusted
+from .held import Piles, lowest
+
+_FACTORS = np.array(
+    [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], "uint64"
+)
+_LOW = np.uint64(32)
+
+
+@frozen(slots=False, eq=False)
+class Layout:
+    """Say where the tensors of a run's records stand, which are columns.
+
+    places: order of the record, slot, side, and the tensor without numbers.
+    of_record: the columns of each record.
+    begin: where the floats of each begin. whole: which have the four floats and nothing else.
+    """
+
+    places: Sequence[tuple[int, str, str, Mapping[str, Any]]]
+    of_record: Sequence[range]
+    begin: npt.NDArray[np.int64]
+    whole: npt.NDArray[np.int64]
+
+    @cached_property
+    def at(self) -> Mapping[tuple[int, str], int]:
+        """Return order and slot -> the column."""
+        return {place[:2]: column for column, place in enumerate(self.places)}
+
+    @cached_property
+    def heads(self) -> list[tuple[str, str]]:
+        """Return shape and dtype of each column, as `mark` has them."""
+        return [(str(base["shape"]), base["dtype"]) for *_, base in self.places]
+
+    @cached_property
+    def among_whole(self) -> Mapping[int, int]:
+        """Return the place of each whole column among them."""
+        return {column: n for n, column in enumerate(self.whole.tolist())}
+
+    @cached_property
+    def others(self) -> list[int]:
+        """Return the columns that are not whole."""
+        return np.delete(np.arange(len(self.places)), self.whole).tolist()
+
+
+def layout_of(run: CompactRun) -> Layout:
+    """Return where the tensors of a run stand."""
+    return _layout(tuple(form.tensors for form in run.forms))
+
+
+@lru_cache(maxsize=32)
+def _layout(records: tuple[Tensors, ...]) -> Layout:
+    tensors = [x for record in records for x in record]
+    places = [(order, *x[:3]) for order, record in enumerate(records) for x in record]
+    ends = accumulate(map(len, records), initial=0)
+    begin = np.cumsum([0, *(len(x[3]) for x in tensors)])[:-1]  # records come one after the other
+    whole = np.flatnonzero([x[3] == WHOLE and not x[4] for x in tensors])
+    return Layout(places, [range(i, j) for i, j in pairwise(ends)], begin, whole)
+
+
+def _is_alike(one: RecordForm, two: RecordForm) -> bool:
+    """Return whether two records have the same tensors, but for their numbers."""
+    return one.tensors is two.tensors or [*one.tensors] == [*two.tensors]
+
+
+def _is_same(one: RecordForm, two: RecordForm) -> bool:
+    return one.others == two.others and _is_alike(one, two) and repr(one.others) == repr(two.others)
+
+
+@frozen(slots=False, eq=False)
+class Sheet:
+    """Hold some runs that make the same calls. runs: the first one's tensors are the columns."""
+
+    runs: Sequence[CompactRun]
+
+    @cached_property
+    def layout(self) -> Layout:
+        return layout_of(self.runs[0])
+
+    @cached_property
+    def odd(self) -> Mapping[tuple[int, int], Mapping[str, Mapping[str, Any]]]:
+        """Return row and order -> slot -> tensor, of records that have other tensors than in the first run."""
+        first = self.runs[0]
+        return {
+            (row, order): {value.slot: value.tensor for value in run.read(run.calls[order]).values}
+            for order in self.varied
+            for row, run in enumerate(self.runs)
+            if not _is_alike(first.forms[order], run.forms[order])
+        }
+
+    @cached_property
+    def varied(self) -> list[int]:
+        """Return the records that have several forms."""
+        every = enumerate(zip(*(run.forms for run in self.runs), strict=True))
+        several = ((order, pairwise({*forms})) for order, forms in every if len({*forms}) > 1)
+        return [order for order, pairs in several if any(not _is_same(*pair) for pair in pairs)]
+
+    @cached_property
+    def _floats(self) -> npt.NDArray[np.float64]:
+        """Return row x whole column x statistic."""
+        first = self.runs[0]
+        rows = np.zeros((len(self.runs), len(first.floats)))
+        for row, run in zip(rows, self.runs, strict=True):
+            if run.begin == first.begin and len(run.floats) == len(first.floats):
+                row[:] = run.floats
+                continue
+            for order, form in enumerate(first.forms):  # those that are odd are not looked at here
+                size = min(form.counts[0], run.forms[order].counts[0])
+                row[first.begin[order] :][:size] = run.floats[run.begin[order] : run.begin[order] + size]
+        begin = self.layout.begin[self.layout.whole]
+        return rows[:, begin[:, None] + np.arange(4)] + 0.0  # -0.0 is 0.0
+
+    @cached_property
+    def codes(self) -> npt.NDArray[np.uint64]:
+        """Return row x column: a number that is the same for tensors that are the same; 0 where nothing tells them."""
+        found = np.zeros((len(self.runs), len(self.layout.places)), "uint64")
+        found[:, self.layout.whole] = _coded(self._floats)
+        for column in self.layout.others:
+            found[:, column] = [_code(self.tensor(row, column)) for row in range(len(self.runs))]
+        for row, order in self.odd:
+            for column in self.layout.of_record[order]:
+                found[row, column] = self._odd_code(row, column)
+        return found
+
+    def _odd_code(self, row: int, column: int) -> int:
+        tensor, base = self.tensor(row, column) or {}, self.layout.places[column][3]
+        same = all(tensor.get(key) == base.get(key) for key in ("shape", "dtype", "md5"))
+        numbers = [tensor.get(key) for key in WHOLE]
+        if same and {*map(type, numbers)} == {float}:
+            return int(_coded(np.array(numbers, np.float64) + 0.0))
+        return _code(tensor or None)
+
+    @cached_property
+    def trusted(self) -> npt.NDArray[np.bool_]:
+        """Return row x column: whether equal marks mean equal contents."""
+        found, layout = np.zeros(self.codes.shape, bool), self.layout
+        ends = self._floats[:, :, :2]
+        shaped = np.array([layout.places[column][3]["shape"] != [] for column in layout.whole], bool)
+        found[:, layout.whole] = ~((np.floor(ends) == ends) & np.isfinite(ends)).all(-1) & shaped
+        more = {(row, column) for row in range(len(self.runs)) for column in layout.others}
+        for row, column in more.union(
+            (r, column) for r, order in self.odd for column in layout.of_record[order]
+        ):
+            tensor = self.tensor(row, column)
+            found[row, column] = tensor is not None and trusted(tensor)
+        return found
+
+    def tensor(self, row: int, column: int) -> Mapping[str, Any] | None:
+        """Return a tensor; None where a run has none there."""
+        order, slot, *_ = self.layout.places[column]
+        if (row, order) in self.odd:
+            return self.odd[row, order].get(slot)
+        return self.runs[row].tensor(order, column - self.layout.of_record[order].start)
+
+    @cached_property
+    def bits(self) -> list[int]:
+        return [1 << (run.rank.number or 0) for run in self.runs]
+
+    def piles(self, column: int, most: int) -> Piles:
+        """Return who holds what in a column. most: how many contents are kept."""
+        codes = self.codes[:, column].tolist()
+        rows = dict.fromkeys(filter(None, codes), 0)
+        if len(rows) > most:
+            return None
+        for row, code in enumerate(codes):
+            if code:
+                rows[code] |= 1 << row
+        held = [(bits, self.content(lowest(bits), column)) for bits in rows.values()]
+        return {each[0]: (self._ranks(bits), each[1]) for bits, each in held if each}
+
+    def content(self, row: int, column: int) -> tuple[Hashable, Mapping[str, Any]] | None:
+        """Return a tensor's mark, and itself, which may lack the floats in the mark; None where nothing tells it."""
+        order, _, _, base = self.layout.places[column]
+        at = self.layout.among_whole.get(column)
+        if at is not None and not (row and (row, order) in self.odd):
+            return (*self.layout.heads[column], self._floats[row, at].tobytes()), base
+        tensor = self.tensor(row, column)
+        known = None if tensor is None else mark(tensor)
+        return None if known is None or tensor is None else (known, tensor)
+
+    def _ranks(self, rows: int) -> int:
+        if rows not in self._known:
+            self._known[rows] = sum(bit for row, bit in enumerate(self.bits) if rows >> row & 1)
+        return self._known[rows]
+
+    @cached_property
+    def _known(self) -> dict[int, int]:
+        return {}
+
+    def differing(self) -> list[int]:
+        """Return the columns that not all runs hold alike."""
+        return np.flatnonzero((self.codes != self.codes[0]).any(0)).tolist()
+
+
+def _coded(floats: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:
+    """Return a number for each four floats."""
+    bits = floats.view("uint64")
+    bits = (bits ^ (bits >> _LOW)) * _FACTORS  # the low half of a float32's double is empty
+    mixed: npt.NDArray[np.uint64] = (bits ^ (bits >> _LOW)).sum(-1, dtype="uint64")
+    return mixed | np.uint64(1)
+
+
+def _code(tensor: Mapping[str, Any] | None) -> int:
+    known = None if tensor is None else mark(tensor)
+    return 0 if known is None else hash(known) & (2**63 - 1) | 1

@@ -1,0 +1,212 @@
+"""Read some ranks of a step, and keep of them what tells whether all ranks agree: this maps, and two such unite."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from threading import local
+
+from attrs import evolve, field, frozen
+from probe_format.errors import FormatError
+
+from probe_analysis.calls.compact_run import CompactRun, Shared, Tensors
+from probe_analysis.calls.run import Call, Run
+
+from .cohort import Cohort
+from .computed import computed
+from .disagreement import Disagreement
+from .expected import Expected
+from .groups import Group, Made, made_by, settled
+from .held import all_of, bits_of, joined, lowest
+from .judge import absence, judged
+from .meshes import Meshes, placed_by, places_on, settled_mesh
+from .rows import Missing
+from .sheet import Sheet
+
+#: How many disagreements, and lost ranks, are kept of all that were found while ranks were read; the first ones.
+_MOST, _MOST_LOST = 1000, 16
+
+
+@frozen(eq=False)
+class RankBlock:
+    """Name some ranks of a step, whose numbers lie beside one another: what is read at once, and compared while it is.
+
+    there: all ranks of the step, as bits. asked, tolerance: as in `ranks`.
+    """
+
+    step: str
+    runs: Sequence[Run]
+    there: int
+    asked: Sequence[str]
+    tolerance: float
+
+
+@frozen(eq=False)
+class StepSummary:
+    """Hold what some ranks of a step hold where they should agree with others.
+
+    members, skipped: which ranks, as bits, and those that cannot be read: label -> rank and why.
+    cohorts: those that make the same calls.
+    groups, meshes: what is compared in groups of ranks of which not all are there yet.
+    found, checked: of what is compared already, the disagreements, and reason -> how many tensors that were.
+    more: how many disagreements are not kept.
+    lost: rank -> what its records lack.
+    """
+
+    step: str
+    there: int
+    tolerance: float
+    members: int = 0
+    skipped: Mapping[str, tuple[int, FormatError]] = field(factory=dict)
+    cohorts: Mapping[bytes, Cohort] = field(factory=dict)
+    groups: Mapping[Group, Made] = field(factory=dict)
+    meshes: Meshes = field(factory=dict)
+    found: tuple[Disagreement, ...] = ()
+    checked: Mapping[str, int] = field(factory=Counter)
+    more: int = 0
+    lost: Mapping[int, str] = field(factory=dict)
+
+    @property
+    def by_first(self) -> dict[int, Cohort]:
+        """Return the cohorts by their first ranks, the lowest first."""
+        return {
+            lowest(x.members): x for x in sorted(self.cohorts.values(), key=lambda each: lowest(each.members))
+        }
+
+    def with_(self, other: StepSummary) -> StepSummary:
+        """Return what both hold: the same in whatever order, and by whatever pairs, summaries are united."""
+        cohorts = joined({"": self.cohorts}, {"": other.cohorts})[""]
+        return StepSummary(
+            self.step,
+            self.there,
+            self.tolerance,
+            self.members | other.members,
+            {**self.skipped, **other.skipped},
+            cohorts,
+            joined(self.groups, other.groups),
+            joined(self.meshes, other.meshes),
+            self.found + other.found,
+            Counter(self.checked) + Counter(other.checked),
+            self.more + other.more,
+            dict(sorted({**self.lost, **other.lost}.items())[:_MOST_LOST]),
+        ).settled()
+
+    def settled(self, *, all_are_here: bool = False) -> StepSummary:
+        """Return the same with what can be compared by now. all_are_here: whether no more ranks will come."""
+        here = -1 if all_are_here else self.members | all_of(1 << rank for rank, _ in self.skipped.values())
+        groups = [g for g in self.groups if not (self.there if g is None else _bits(g) & self.there) & ~here]
+        meshes = [m for m in self.meshes if not _bits(tuple(places_on(m))) & self.there & ~here]
+        if not groups and not meshes:
+            return self
+        found, checked = [*self.found], Counter(self.checked)
+        expected: list[tuple[Call, Expected]] = []
+        for group in groups:
+            for each in settled(group, self.groups[group], self.members):
+                if isinstance(each, tuple):
+                    expected.append(each)
+                elif absent := each.absent & ~self._was_cut_before(each):
+                    found.append(absence(self.step, evolve(each, absent=absent), each.call))
+        expected += [pair for mesh in meshes for pair in settled_mesh(self.meshes[mesh])]
+        _judge(self.step, expected, self.tolerance, found, checked)
+        found.sort(key=order_of)
+        return evolve(
+            self,
+            groups={group: made for group, made in self.groups.items() if group not in groups},
+            meshes={mesh: placed for mesh, placed in self.meshes.items() if mesh not in meshes},
+            found=tuple(found[:_MOST]),
+            checked=checked,
+            more=self.more + max(0, len(found) - _MOST),
+        )
+
+    def _was_cut_before(self, each: Missing) -> int:
+        """Return the ranks that did not get to a call that others make, because they were cut."""
+        makers = (c.lead for c in self.cohorts.values() if c.members >> lowest(each.present) & 1)
+        there = next(makers).by_name
+        cut = 0
+        for cohort in self.cohorts.values():
+            run = cohort.lead
+            if run.was_cut and cohort.members & each.absent:
+                ended = (c for c in reversed(run.calls) if c.kind == "api" or not run.ended_inside(c))
+                met = next((there[c.name].order for c in ended if c.name in there), -1)
+                cut |= cohort.members if met < each.call.order else 0
+        return cut
+
+
+def order_of(found: Disagreement) -> tuple[int, bool, bool, int, int]:
+    """Return what disagreements are sorted by: in the order of execution; of calls that are missing those of most."""
+    ranks = [rank for group in found.parting for rank in group]
+    made = found.call.rank.number in found.odd
+    return found.call.order, found.reason != "call", made, -len(ranks), min(ranks, default=0)
+
+
+@lru_cache(maxsize=4096)
+def _bits(ranks: tuple[int, ...]) -> int:
+    return bits_of(ranks)
+
+
+def _judge(
+    step: str,
+    expected: Sequence[tuple[Call, Expected]],
+    tolerance: float,
+    found: list[Disagreement],
+    checked: Counter[str],
+) -> None:
+    for call, each in expected:
+        answer = judged(step, call, each, tolerance)
+        checked[each.reason] += answer is not False
+        if isinstance(answer, Disagreement):
+            found.append(answer)
+
+
+#: What the blocks that a thread reads have in common.
+_kept = local()
+
+
+def summarised(block: RankBlock) -> StepSummary:
+    """Return what the ranks of a block hold."""
+    skipped = dict[str, tuple[int, FormatError]]()
+    shared = _kept.shared = getattr(_kept, "shared", Shared()).again()
+    runs: dict[bytes, list[CompactRun]] = {}
+    groups: dict[Group, Made] = {}
+    meshes: Meshes = {}
+    lost, members = dict[int, str](), 0
+    # With nothing read yet: what is read of a rank goes with it.
+    fresh = (Run(run.label, evolve(run.rank)) for run in block.runs)
+    for run in sorted(fresh, key=lambda each: each.rank.number or 0):
+        rank = run.rank.number or 0
+        try:
+            compact = CompactRun.of(run, shared, among=True)
+        except FormatError as error:
+            skipped[run.label] = rank, error
+            continue
+        runs.setdefault(_key(compact), []).append(compact)
+        groups, meshes = joined(groups, made_by(compact)), joined(meshes, placed_by(compact))
+        lost |= {rank: str(run.rank.lost)} if run.rank.lost else {}
+        members |= 1 << rank
+    sheets = [Sheet(each) for each in runs.values()]
+    found, checked = list[Disagreement](), Counter[str]()
+    _judge(block.step, [*computed(sheets)], block.tolerance, found, checked)
+    cohorts = {key: Cohort.of(sheet, tuple(block.asked)) for key, sheet in zip(runs, sheets, strict=True)}
+    known = skipped, cohorts, groups, meshes, tuple(found), checked, 0, lost
+    return StepSummary(block.step, block.there, block.tolerance, members, *known).settled()
+
+
+def _key(run: CompactRun) -> bytes:
+    """Return what ranks of one cohort have in common: calls, shapes of weights, and where they were cut."""
+    inside = [call.order for call in run.calls if run.ended_inside(call)] if run.was_cut else ()
+    tensors = tuple(run.forms[order].tensors for order in _modules(run.calls))
+    return _digest(run.calls, tensors, f"{run.was_cut} {inside}")
+
+
+@lru_cache(maxsize=64)
+def _digest(calls: tuple[Call, ...], tensors: tuple[Tensors, ...], end: str) -> bytes:
+    shapes = ([(x[0], x[2]["shape"]) for x in each if x[1] == "parameter"] for each in tensors)
+    told = *(f"{call.name} {call.parent}" for call in calls), *map(str, shapes), end
+    return blake2b("\0".join(told).encode("utf-8", "backslashreplace")).digest()
+
+
+@lru_cache(maxsize=8)
+def _modules(calls: tuple[Call, ...]) -> list[int]:
+    return [call.order for call in calls if call.kind == "module" and not call.backward]

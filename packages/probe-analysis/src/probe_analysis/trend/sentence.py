@@ -1,0 +1,44 @@
+"""Say in a sentence which tensor changes most."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from .series import Point, span
+
+if TYPE_CHECKING:
+    from .trend import Trend
+
+
+def sentence_of(found: Trend) -> str:
+    """Return what changes most in a trend, and from where to where."""
+    first = found.series[0]
+    ranked = found.ranked(first)
+    what = f"{found.quantity}, {found.statistic}: {first.name}"
+    broken = next((p for p in first.points if p.value is not None and not math.isfinite(p.value)), None)
+    if broken is not None:
+        return f"{what} is not finite from step {broken.step} on{_on(broken.rank)}."
+    if ranked == 1.0:
+        return f"{found.quantity}, {found.statistic}: nothing changes."
+    if math.isinf(ranked):
+        zero = [p for p in first.points if p.value == 0.0][-1]
+        return f"{what} is zero in step {zero.step}{_on(zero.rank)}, and elsewhere is not."
+    if len(found.steps) == 1 and len(found.ranks) == 1:
+        return f"{what} is {ranked:.3g} times off the median layer: {first.of_step(found.steps[0]):.4g}."
+    ends = (f"{p.value:.4g} in step {p.step}{_on(p.rank)}" for p in _ends(found))
+    return f"{what} changes most, {ranked:.3g} times: {', '.join(ends)}."
+
+
+def _ends(found: Trend) -> tuple[Point, Point]:
+    """Return the smallest and the largest value of what changes most, of the rank where it does."""
+    points = [p for p in found.series[0].points if p.value is not None]
+    if len(found.steps) > 1:
+        each = ([p for p in points if p.rank == rank and p.value] for rank in found.ranks)
+        points = max(each, key=lambda some: span(p.value for p in some))
+    points.sort(key=lambda p: abs(p.value or 0.0))
+    return points[0], points[-1]
+
+
+def _on(rank: int | None) -> str:
+    return "" if rank is None else f" of rank {rank}"

@@ -1,0 +1,126 @@
+"""Compute statistics by `probe_fast` (extra ``fast``), in one read of the memory; where it is not, by the reference.
+
+Both give the same numbers within the bounds of the specification, and the very same extremes and counts.
+"""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import stats
+from .addresses import array_at
+from .narrow_floats import code_values
+from .sketch import rounded
+
+try:
+    from probe_fast import KINDS, Measured, four, numbers
+    from probe_fast import WAY as WAY
+except ImportError:
+    WAY = ""
+
+#: Returns how many threads may compute; it is asked where there are many elements.
+Threads = Callable[[], int] | None
+
+
+def by_reference(address: int, count: int, kind: str, threads: object = None) -> stats.Numbers | None:
+    """Return the max, min, mean and norm of contiguous floats in memory; None where `stats_in` has to look.
+
+    count: how many elements there are, one or more.
+    kind: ``float32``, ``float64``, ``float16`` or ``bfloat16``.
+    threads: it needs none.
+    """
+    if count > stats.BLOCK:
+        return None
+    bits, narrow = ("uint16", kind) if kind == "bfloat16" else (kind, None)
+    with np.errstate(all="ignore"):
+        found = stats.numbers_of(stats.widened(array_at(address, count, bits), narrow))
+    return found if math.isfinite(sum(x - x for x in found)) else None
+
+
+#: The same, the faster of the two ways.
+numbers_at = four if WAY else by_reference
+
+
+@cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # which numpy puts together each time
+
+
+def stats_in(
+    array: npt.NDArray[Any],
+    *,
+    narrow: str | None = None,
+    zero_count: bool = False,
+    sketch: bool = False,
+    threads: Threads = None,
+) -> stats.Stats:
+    """Return `stats_of` an array of any shape and dtype.
+
+    narrow, zero_count, sketch: as there.
+    """
+    a = np.asarray(array)
+    sketch = sketch and (narrow is not None or a.dtype.kind == "f")
+    shape, times = (a.shape, 1) if sketch else stats.distinct(a.shape, a.strides)
+    flat = (a if times == 1 else a[tuple(map(slice, shape))]).ravel("C" if sketch else "K")
+    found = None
+    if WAY and flat.size and a.dtype.isnative:
+        where = flat.__array_interface__["data"][0], flat.size, narrow or _name_of(a.dtype)
+        found = stats_at(*where, threads=threads, zero_count=zero_count, sketch=sketch)
+    found = found or stats.stats_of(flat, narrow=narrow, zero_count=zero_count, sketch=sketch)
+    return stats.repeated(found, times)
+
+
+def stats_at(
+    address: int,
+    count: int,
+    kind: str,
+    *,
+    zero_count: bool = False,
+    sketch: bool = False,
+    threads: Threads = None,
+) -> stats.Stats | None:
+    """Return the statistics of contiguous elements in memory, one or more; None where the reference has to look.
+
+    kind: a dtype of numpy, or a format in `narrow_floats`.
+    sketch: of real floats, which are in C order.
+    """
+    if not WAY or (kind not in KINDS and (table := _table(kind)) is None):
+        return None
+    known, table = (kind, None) if kind in KINDS else ("codes", table)
+    if (
+        count <= stats.BLOCK
+        and "float" in known
+        and not (zero_count or sketch)
+        and (of := four(address, count, known))
+    ):
+        return stats.Stats(*of)
+    found = numbers(address, count, known, table=table, threads=threads, zero_count=zero_count, sketch=sketch)
+    if found is None:
+        return None
+    zeros = found.zeros if zero_count else None
+    if found.broken:
+        top, bottom = (found.max, found.min) if found.max >= found.min else (None, None)
+        return stats.not_finite(found.nan, found.above, found.below, top, bottom, zeros)
+    sums = rounded(found.sketch) if sketch else None
+    high, low = _ends(found, kind) if "int" in kind or kind == "bool" else (found.max, found.min)
+    return stats.Stats(high, low, found.mean, found.norm, zeros=zeros, sketch=sums)
+
+
+def _ends(found: "Measured", kind: str) -> tuple[stats.Number, stats.Number]:
+    """Return the largest and the smallest of integers or booleans."""
+    if kind == "bool":
+        return found.max == 1.0, found.min == 1.0
+    if not kind.endswith("64"):
+        return int(found.max), int(found.min)
+    mask = (1 << 64) - 1
+    return (found.top, found.bottom) if kind == "int64" else (found.top & mask, found.bottom & mask)
+
+
+@cache
+def _table(name: str) -> int | None:
+    """Return the address of what the 256 codes of a format mean, which is kept; None of what is no such format."""
+    return code_values(name).ctypes.data if "float8" in name else None

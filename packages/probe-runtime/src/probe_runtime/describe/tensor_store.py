@@ -1,0 +1,151 @@
+"""Keep the tensor files of a step: each as a file of its own, or in packs (spec/layout.md of probe-format, 2.3)."""
+
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Union
+
+from probe_format.safe_files import Descriptor, Folder, naming
+from probe_format.tensors import byte_count, entry_head, parts_crc32, put_parts, write_parts
+
+Buffer = bytes | memoryview
+#: Takes a name, the pieces of a file, and its folder, and makes the file; returns the CRC-32 of its bytes.
+WriteFile = Callable[[str, Sequence[Buffer], Folder], int]
+TensorStore = Union["OwnFiles", "PackedFiles"]
+
+_BLOCK = 1 << 18
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+#: The bytes from which on a pack gets no more, and how many places in packs are remembered.
+FULL, _MOST = 256 << 20, 1 << 16
+
+
+class OwnFiles:
+    """Make a file of each. A second name is a hard link; a copy where the file system has none.
+
+    block: a file takes a multiple of so many bytes.
+    """
+
+    block = 4096
+
+    def write(self, name: str, parts: Sequence[Buffer], folder: Folder) -> int:
+        """Make a file, in the place of one of that name; return its CRC-32. Raises OSError when it cannot."""
+        return write_parts(name, parts, folder)
+
+    def holds(self, name: str, parts: Sequence[Buffer], size: int, folder: Folder) -> bool:
+        """Return whether a file consists of these parts, which have ``size`` bytes, and of nothing more."""
+        return _holds(name, 0, parts, folder, ends=True)
+
+    def name_again(self, source: str, target: str, crc: int, folder: Folder) -> bool:
+        """Give a file of this CRC-32 a second name, which no other file has then. Returns False where it is gone."""
+        at = folder.fd
+        try:
+            os.link(source, target, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+            return True
+        except OSError:  # the name is taken, or there are no links here
+            pass
+        try:
+            folder.remove(target)
+            os.link(source, target, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            with open(os.open(source, _READ, dir_fd=at), "rb") as f:
+                write_parts(target, [f.read()], folder)
+        return True
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+class PackedFiles:
+    """Do the same in packs, which no other object and no other process appends to. Safe to use from many threads."""
+
+    block = 128
+
+    def __init__(self) -> None:
+        """Make nothing yet."""
+        self._lock = threading.Lock()
+        self._pack: Descriptor | None = None
+        self._name, self._end, self._pid = "", 0, os.getpid()
+        self._places: dict[str, tuple[str, int, int]] = {}
+
+    def write(self, name: str, parts: Sequence[Buffer], folder: Folder) -> int:
+        crc = parts_crc32(parts)
+        with self._lock:
+            place = self._append(name, parts, crc, folder)
+            if len(self._places) >= _MOST:
+                self._places.clear()
+            self._places[name] = place
+        return crc
+
+    def holds(self, name: str, parts: Sequence[Buffer], size: int, folder: Folder) -> bool:
+        pack, start, length = self._places.get(name, ("", 0, -1))
+        return length == size and _holds(pack, start, parts, folder)
+
+    def name_again(self, source: str, target: str, crc: int, folder: Folder) -> bool:
+        with self._lock:
+            self._append(target, (source.encode(),), crc, folder, again=True)
+            self._places.pop(target, None)
+        return True
+
+    def _append(
+        self, name: str, parts: Sequence[Buffer], crc: int, folder: Folder, *, again: bool = False
+    ) -> tuple[str, int, int]:
+        """Append an entry; return its pack, and where its content begins there and how long it is."""
+        pack, size = self._open(folder), byte_count(parts)
+        head = entry_head(self._end, name, size, crc, again=again)
+        try:
+            put_parts(pack.fd, (head, *parts))
+        except OSError as error:
+            try:
+                os.ftruncate(pack.fd, self._end)  # half an entry is useless, and a full disk needs the space
+            except OSError:
+                self.close()
+            with naming(folder.path / self._name):
+                raise error
+        start = self._end + len(head)
+        self._end = start + size
+        return self._name, start, size
+
+    def _open(self, folder: Folder) -> Descriptor:
+        """Return the pack to append to; a new one where there is none, it is full, or a fork()ed child's parent's."""
+        if self._pack is not None and self._end < FULL and self._pid == os.getpid():
+            return self._pack
+        self.close()
+        for number in itertools.count():
+            name = f"{number:03}.pack"
+            with contextlib.suppress(FileExistsError):
+                os.close(folder.new_file(name))
+                break
+        self._name, self._end, self._pid = name, 0, os.getpid()
+        self._pack = Descriptor(lambda: os.open(name, _APPEND, dir_fd=folder.fd))
+        return self._pack
+
+    def close(self) -> None:
+        pack, self._pack = self._pack, None
+        if pack is not None:
+            pack.close()
+
+
+def _holds(name: str, start: int, parts: Sequence[Buffer], folder: Folder, *, ends: bool = False) -> bool:
+    """Return whether these parts are in a file. ends: whether nothing may come after them."""
+    try:
+        fd = os.open(name, _READ, dir_fd=folder.fd)
+    except OSError:
+        return False
+    try:
+        os.lseek(fd, start, os.SEEK_SET)
+        for part in parts:
+            view = memoryview(part).cast("B")
+            for at in range(0, len(view), _BLOCK):
+                block = bytes(view[at : at + _BLOCK])
+                if os.read(fd, len(block)) != block:
+                    return False
+        return not (ends and os.read(fd, 1))
+    except OSError:
+        return False
+    finally:
+        os.close(fd)

@@ -1,0 +1,267 @@
+"""Many ranks: the same answer in blocks, in any order and grouping, in processes, on Dask, of JSON and of Parquet."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache, reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyarrow")
+import probe_analysis
+from probe_analysis import Ranks, ranks
+from probe_analysis.calls import compact_run
+from probe_analysis.calls.compact_run import Shared
+from probe_analysis.calls.engine import in_processes, on_dask
+from probe_analysis.calls.run import runs_of
+from probe_analysis.cli.ranks import main
+from probe_analysis.ranks.held import bits_of
+from probe_analysis.ranks.summary import RankBlock, StepSummary, summarised
+
+from bench.many_ranks.generate import Run, write_json, write_parquet
+
+WRITERS: dict[str, Callable[[Run, Path], None]] = {"json": write_json, "parquet": write_parquet}
+ODD = 77
+#: Fault -> a part of the sentence.
+FAULTS = {
+    "": "agree: ranks 0, 1, 2, 3, 4, 5, 6, 7, ... (128 in all) agree on all",
+    "weight": "has other weights on some replicas: parameters.weight on rank 77 against ranks 65, 69, 73, 81, 85, 89,",
+    "unreduced": "in the optimizer's step gets other numbers on some replicas: input_args.1",
+    "stopped": "agree",
+    "behind": "agree",
+}
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    folder = tmp_path_factory.mktemp("many")
+
+    def dump(form: str, fault: str) -> Path:
+        place = folder / f"{form}-{fault}"
+        if not place.exists():
+            WRITERS[form](Run(128, layers=1, fault=fault, odd=ODD), place)
+        return place
+
+    return dump
+
+
+def said(found: Ranks) -> dict[str, Any]:
+    return found.document("ranks") | {"checked": dict(found.checked)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_rank_and_its_group_are_named(fault: str, dumps: Callable[[str, str], Path]) -> None:
+    found = {form: ranks(dumps(form, fault)) for form in WRITERS}
+    one = found["json"]
+    assert FAULTS[fault] in one.sentence
+    assert one.state == ("disagree" if fault in ("weight", "unreduced") else "agree")
+    assert (one.stopped is not None) == (fault in ("stopped", "behind"))
+    if one.stopped is not None:
+        assert one.stopped.ranks == (ODD,)
+    if fault == "weight":
+        assert one.first is not None and one.first.odd == (ODD,)
+    if fault == "unreduced":
+        assert one.first is not None and [rank for (rank,) in one.first.parting] == [*range(65, 96, 4)]
+        assert (
+            "nothing was reduced" in one.sentence and "gate.Linear.parameters_grad.weight.0" in one.sentence
+        )
+    two = said(found["parquet"])
+    assert two == said(one)
+
+
+def summaries(dump: Path, size: int = 8) -> list[StepSummary]:
+    runs = [*runs_of(dump, step=0)]
+    there = bits_of(run.rank.number or 0 for run in runs)
+    some = [runs[i : i + size] for i in range(0, len(runs), size)]
+    return [summarised(RankBlock("step0", each, there, (), 0.0)) for each in some]
+
+
+@lru_cache(maxsize=8)
+def packed(dump: Path) -> tuple[bytes, ...]:
+    return tuple(pickle.dumps(each) for each in summaries(dump, 16))
+
+
+@pytest.mark.slow
+@settings(max_examples=8, deadline=None)
+@given(st.randoms(use_true_random=False), st.sampled_from(["weight", "unreduced", "stopped"]))
+def test_any_order_and_grouping_gives_the_same(
+    dumps: Callable[[str, str], Path], draw: random.Random, fault: str
+) -> None:
+    dump = dumps("json", fault)
+    parts: list[StepSummary] = [*map(pickle.loads, packed(dump))]
+    wanted = answer(dump, reduce(StepSummary.with_, parts))
+    draw.shuffle(parts)
+    while len(parts) > 1:
+        at = draw.randrange(len(parts) - 1)
+        one, two = parts.pop(at), parts.pop(at)
+        parts.insert(draw.randrange(len(parts) + 1), pickle.loads(pickle.dumps(two.with_(one))))
+    assert answer(dump, parts[0]) == wanted
+
+
+def answer(dump: Path, summary: StepSummary) -> dict[str, Any]:
+    """What `ranks` says where an engine gives this summary."""
+    return said(ranks(dump, step=0, engine=lambda work, parts, unite, done=None: summary))  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.slow
+def test_what_is_kept_does_not_grow_with_the_ranks(tmp_path: Path) -> None:
+    """Of 16 times as many replicas in the same number of stages and cuts, but for the bits that name them."""
+    sizes = []
+    for count in (128, 1000):
+        write_parquet(Run(count, layers=1), tmp_path / str(count))
+        parts = summaries(tmp_path / str(count), 64)
+        sizes.append(len(pickle.dumps(reduce(StepSummary.with_, parts))))
+    print(sizes)
+    assert sizes[1] < 4 * sizes[0]
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_patterns_are_made_once_for_all_blocks(
+    form: str, dumps: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The form of a record is taken from its JSON by the first block alone, and by each where too much is kept."""
+    made: list[Any] = []
+    whole = Shared.taken_apart
+    monkeypatch.setattr(Shared, "taken_apart", lambda shared, x: made.append(x) or whole(shared, x))
+    counts = []
+    for most in (1, compact_run.MOST):
+        monkeypatch.setattr(compact_run, "MOST", most)
+        for _ in range(2):
+            made.clear()
+            summaries(dumps(form, ""), 64)
+            counts.append(len(made))
+    assert counts[0] == counts[1] and counts[2] >= counts[3] < counts[0] / 2, counts
+
+
+def test_a_set_of_ranks_is_there_once(dumps: Callable[[str, str], Path]) -> None:
+    """However many tensors these ranks hold alike."""
+    found = reduce(StepSummary.with_, summaries(dumps("json", "weight"), 16))
+    for cohort in found.cohorts.values():
+        sets = [bits for piles in cohort.spread.values() for bits, _ in (piles or {}).values()]
+        assert len({id(bits) for bits in sets}) == len({*sets}) < len(sets) / 10
+
+
+def test_columns_of_equal_bytes_are_read_once(dumps: Callable[[str, str], Path]) -> None:
+    """And those of other bytes are others, though the names of all records are the same."""
+    ones, twos = (run.rank.documents[0].records for run in [*runs_of(dumps("parquet", ""), step=0)][:2])
+    assert ones.records is twos.records and ones.tensors[1] is twos.tensors[1]
+    assert ones.arguments[1] is twos.arguments[1] and ones.texts != twos.texts
+    assert (ones.numbers != twos.numbers).any() and ones.is_like(twos)
+    of_another_stage = [*runs_of(dumps("parquet", ""), step=0)][-1].rank.documents[0].records
+    assert of_another_stage.tensors[1] is not ones.tensors[1] and not ones.is_like(of_another_stage)
+
+
+def test_processes_say_the_same(
+    dumps: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump = dumps("json", "weight")
+    assert said(ranks(dump, engine=in_processes(2))) == said(ranks(dump))
+    assert main([str(dump), "--workers", "2"]) == 1
+    assert "the odd one out: rank 77" in capsys.readouterr().out
+    assert main([str(dump), "--engine", "dask"]) == 2
+    assert "--engine dask and --scheduler ADDRESS go together" in capsys.readouterr().err
+
+
+def test_tables_that_are_damaged_are_skipped(tmp_path: Path) -> None:
+    write_parquet(Run(32, layers=1), tmp_path)
+    file = tmp_path / "tensors/step=0/rank=5/rank5.parquet"
+    file.write_bytes(file.read_bytes()[:-100])
+    found = ranks(tmp_path)
+    assert [*found.skipped] == ["step0/rank5"] and found.state == "agree"
+    file.unlink()
+    assert [*ranks(tmp_path).skipped] == ["step0/rank5"]
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_other_commands_read_tables_too(form: str, dumps: Callable[[str, str], Path]) -> None:
+    dump = dumps(form, "weight")
+    found = probe_analysis.trend(dump, "weights", rank=ODD)
+    assert found.series[0].points[0].rank == ODD and len(found.series) > 5
+    assert probe_analysis.first_non_finite(dump, rank=3).state == "finite"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    distributed = pytest.importorskip("distributed")
+    before = dict(os.environ)
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield cluster
+    # Dask leaves MKL_NUM_THREADS=1 and its like behind, which the tests of other files would pass on to their runs.
+    for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    os.environ.update(before)
+
+
+@pytest.mark.slow
+def test_dask_says_the_same(dumps: Callable[[str, str], Path], cluster: Any) -> None:
+    for form in WRITERS:
+        dump = dumps(form, "weight")
+        assert said(ranks(dump, engine=on_dask(cluster.scheduler_address))) == said(ranks(dump))
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]]]]:
+    """A scheduler and two workers, each a process of its own, as on a cluster."""
+    pytest.importorskip("distributed")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    file, log = tmp_path / "scheduler.json", (tmp_path / "log").open("wb")
+    words = [["scheduler", "--port", "0"], *[["worker", "--nthreads", "1", "--no-nanny"]] * 2]
+    end = ["--no-dashboard", "--scheduler-file", str(file)]
+    made = [
+        subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.dask_{kind}", *more, *end],
+            env=env, stdout=log, stderr=log,
+        )
+        for kind, *more in words
+    ]  # fmt: skip
+    try:
+        yield file, made
+    finally:
+        for process in made:
+            process.kill()
+            process.wait()
+        log.close()
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_changes_nothing(
+    dumps: Callable[[str, str], Path], started: tuple[Path, list[subprocess.Popen[bytes]]]
+) -> None:
+    file, processes = started
+    distributed = pytest.importorskip("distributed")
+    _until(file.exists)
+    address = json.loads(file.read_text())["address"]
+    dump = dumps("json", "unreduced")
+    with distributed.Client(address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=120)
+
+        def kill() -> None:
+            _until(lambda: all(client.processing().values()))
+            processes[1].kill()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        found = ranks(dump, engine=on_dask(address))
+        killer.join()
+        assert len(client.scheduler_info()["workers"]) == 1
+    assert said(found) == said(ranks(dump))
+
+
+def _until(what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
