@@ -315,17 +315,8 @@ class Shared:
 
     def taken_apart(self, record: Any) -> Packed:
         """Return what is in a record, by its form: that of an earlier one where all but its numbers is the same."""
-        parts, numbers, rest = parts_of(record), list[float](), list[Any]()
-        tensors = []
-        for value in parts.values:
-            own = [(key, value.tensor[key]) for key in _OWN if key in value.tensor]
-            tensor = {key: x for key, x in value.tensor.items() if key not in _OWN}
-            floats = tuple(key for key, x in own if type(x) is float)
-            numbers += [x for _, x in own if type(x) is float]
-            rest += [x for _, x in own if type(x) is not float]
-            tensors.append(
-                (value.slot, value.side, tensor, floats, tuple(k for k, _ in own if k not in floats))
-            )
+        parts = parts_of(record)
+        tensors, numbers, rest = _told_apart(parts.values)
         marks = _marks(record)
         known = {} if marks is None else record
         given, named = known.get("input_args"), known.get("input_kwargs")
@@ -339,6 +330,19 @@ class Shared:
         if key not in self._forms:
             self._forms[key] = RecordForm(Tensors(tensors), *form[1:])
         return self._forms[key], numbers, rest
+
+
+def _told_apart(values: Iterable[Value]) -> tuple[list[tuple[Any, ...]], list[float], list[Any]]:
+    """Return tensors without what each has of its own, as `Tensors` takes them; and of these the floats, and the rest."""
+    tensors, numbers, rest = list[tuple[Any, ...]](), list[float](), list[Any]()
+    for value in values:
+        own = [(key, value.tensor[key]) for key in _OWN if key in value.tensor]
+        tensor = {key: x for key, x in value.tensor.items() if key not in _OWN}
+        floats = tuple(key for key, x in own if type(x) is float)
+        numbers += [x for _, x in own if type(x) is float]
+        rest += [x for _, x in own if type(x) is not float]
+        tensors.append((value.slot, value.side, tensor, floats, tuple(k for k, _ in own if k not in floats)))
+    return tensors, numbers, rest
 
 
 def _marks(record: Any) -> dict[str, Any] | None:
