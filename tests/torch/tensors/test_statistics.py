@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from probe_format.tensors.stats import NO_STATS, Stats, stats_of
 from probe_torch.tensors.statistics import DeferredStats, cpu_stats, flat, raw_bytes
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 NARROW = ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
 NARROW = [name for name in (*NARROW, "float8_e8m0fnu") if hasattr(torch, name)]
@@ -260,6 +261,33 @@ def test_a_tensor_changed_while_it_waits_keeps_its_numbers(
         ((number, about, found),) = waiting.fetch()
     assert (number, about) == (7, "x")
     assert repr(found) == repr(right)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
+)
+def test_a_tensor_of_floats_takes_four_operators(dtype: str) -> None:
+    """Each is a launch on a device: the copy, the extremes, mean and norm. Views are none."""
+
+    class Counted(TorchDispatchMode):
+        def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if not op.is_view:
+                called.append(op)
+            return op(*args, **kwargs or {})
+
+    called = list[Any]()
+    waiting: DeferredStats[None] = DeferredStats(False, 1 << 30)
+    tensors = [torch.randn(4, n).to(getattr(torch, dtype)) for n in range(1, 100)]
+    with Counted():
+        for n, t in enumerate(tensors):
+            waiting.add(n, t, None)
+    assert len(called) == 4 * len(tensors), called[:8]
+    with Counted():
+        called.clear()
+        found = list(waiting.fetch())
+    assert len(called) <= 4  # stacked and fetched by dtype, for all of them
+    for (_, _, stats), t in zip(found, tensors, strict=True):
+        check(stats, t)
 
 
 def test_waiting_is_bounded() -> None:

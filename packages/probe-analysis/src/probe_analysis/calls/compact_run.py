@@ -333,7 +333,7 @@ class Shared:
 
 
 def _told_apart(values: Iterable[Value]) -> tuple[list[tuple[Any, ...]], list[float], list[Any]]:
-    """Return tensors without what each has of its own, as `Tensors` takes them; and of these the floats, and the rest."""
+    """Return tensors without what each has of its own, as `Tensors` takes them; of that the floats, and the rest."""
     tensors, numbers, rest = list[tuple[Any, ...]](), list[float](), list[Any]()
     for value in values:
         own = [(key, value.tensor[key]) for key in _OWN if key in value.tensor]

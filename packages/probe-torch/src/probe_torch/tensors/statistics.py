@@ -5,7 +5,7 @@ a time, so that Probe does not synchronise the device in the middle of a step.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -94,8 +94,7 @@ class Deferred(Generic[A]):
 
     number: of its hole in the journal.
     about: what the caller wants back with the numbers.
-    numbers: max, min, mean and norm, shape (4,), on the device.
-    exact: unrounded max and min of integers, as 0-d tensors on the device.
+    numbers: max, min, mean and norm, as 0-d tensors on the device.
     copy: the tensor as it was, if it may have to be read once more; None where these numbers say everything.
     boolean: whether its elements are.
     times: how often each element is repeated.
@@ -103,8 +102,7 @@ class Deferred(Generic[A]):
 
     number: int
     about: A
-    numbers: torch.Tensor
-    exact: tuple[torch.Tensor, torch.Tensor] | None
+    numbers: Sequence[torch.Tensor]
     copy: torch.Tensor | None
     boolean: bool
     times: int
@@ -132,14 +130,17 @@ class DeferredStats(Generic[A]):
 
     def add(self, number: int, t: torch.Tensor, about: A) -> bool:
         """Start the reductions of a detached strided tensor; return False when its dtype is not supported."""
-        floats = t.dtype.is_floating_point or t.dtype.is_complex
+        dtype = t.dtype
         t, times = once(t)
-        copy = _T.clone(t) if floats or self.zero_count else None
-        found = _reduce(t if copy is None else copy)
-        if found is None:
+        copy = None
+        if dtype.is_floating_point and dtype.itemsize == 1 and dtype in _NUMPY:
+            t = copy = _T.to(t, torch.float32)  # which a device can reduce
+        elif dtype.is_floating_point or dtype.is_complex or self.zero_count:
+            t = copy = _T.clone(t)
+        numbers = _reduced(t)
+        if numbers is None:
             return False
-        four, exact = found
-        waits = Deferred(number, about, four, exact, copy, t.dtype is torch.bool, times)
+        waits = Deferred(number, about, numbers, copy, dtype is torch.bool, times)
         with self._lock:
             self.waiting.append(waits)
             self.held += 0 if copy is None else copy.numel() * copy.element_size()
@@ -150,7 +151,7 @@ class DeferredStats(Generic[A]):
         return len(self.waiting) >= self.most or self.held > self.bound
 
     def fetch(self, *, wait: bool = True) -> Iterator[tuple[int, A, Stats]]:
-        """Yield number, about and statistics of everything that waits, in one transfer per device.
+        """Yield number, about and statistics of everything that waits, in one transfer per device and dtype.
 
         wait: whether all of it is wanted, or only when there are enough.
         """
@@ -158,56 +159,50 @@ class DeferredStats(Generic[A]):
             return
         with self._lock:
             waiting, self.waiting, self.held = self.waiting, [], 0
-        rows: dict[int, list[float]] = {}
-        by_device: dict[torch.device, list[Deferred[A]]] = {}
-        for d in waiting:
-            by_device.setdefault(d.numbers.device, []).append(d)
-        for group in by_device.values():
-            table = _T.cpu(_V.stack([d.numbers for d in group]))
-            for d, row in zip(group, _T.tolist(table), strict=True):
-                rows[d.number] = row
-        for d in waiting:
-            yield d.number, d.about, repeated(self._finished(d, rows[d.number]), d.times)
+        values = iter(_fetched([x for d in waiting for x in d.numbers]))
+        for d, *four in zip(waiting, values, values, values, values, strict=True):
+            yield d.number, d.about, repeated(self._finished(d, *four), d.times)
 
-    def _finished(self, d: Deferred[A], row: list[float]) -> Stats:
-        high, low, mean, norm = row
-        finite = all(x - x == 0.0 for x in row)
+    def _finished(self, d: Deferred[A], high: Any, low: Any, mean: float, norm: float) -> Stats:
+        finite = all(x - x == 0.0 for x in (high, low, mean, norm))
         vanished = norm < 1e-150 and (high != 0.0 or low != 0.0)  # the squares went below float64
         if d.copy is not None and (not finite or vanished or self.zero_count):
             full = cpu_stats(_T.cpu(d.copy), zero_count=self.zero_count)
             assert full is not None  # what can be reduced can be read
             return full
-        if d.exact is None:
-            return Stats(high, low, mean, norm)
-        top, bottom = (int(_T.item(x)) for x in d.exact)
-        return Stats(bool(top), bool(bottom), mean, norm) if d.boolean else Stats(top, bottom, mean, norm)
+        return Stats(bool(high), bool(low), mean, norm) if d.boolean else Stats(high, low, mean, norm)
 
 
-def _reduce(t: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor] | None] | None:
-    """Return the `numbers` and `exact` of a `Deferred`; None when the dtype is not supported.
+def _reduced(t: torch.Tensor) -> Sequence[torch.Tensor] | None:
+    """Return max, min, mean and norm of a tensor, each by one operator where it is one of floats.
 
-    The numbers are float64, or float32 where the device has no float64.
+    None when its dtype is not supported. Mean and norm are float64, or float32 where the device has no float64.
     """
     dtype = t.dtype
+    if (
+        (dtype not in _NUMPY and dtype is not torch.complex32) or dtype is torch.uint64
+    ):  # which no wider integer holds
+        return None
     one = flat(t)
     wide = torch.float64 if t.device.type in ("cpu", "cuda") else torch.float32
-    exact = None
-    if dtype not in _NUMPY and dtype is not torch.complex32:
-        return None
     if dtype.is_complex:
         one = _V.abs(_T.to(one, torch.complex128 if wide is torch.float64 else torch.complex64))
-    elif not dtype.is_floating_point:
-        if dtype is torch.uint64:  # which no wider integer holds
-            return None
-        if dtype in (torch.uint16, torch.uint32, torch.bool):
-            one = _T.to(one, torch.int64)
-        low, high = _V.aminmax(one)
-        exact = (high, low)
-        one = _T.to(one, wide)
-    elif dtype.itemsize == 1:
-        one = _T.to(one, torch.float32)
+    elif dtype in (torch.uint16, torch.uint32, torch.bool):
+        one = _T.to(one, torch.int64)
     low, high = _V.aminmax(one)
-    mean = _V.mean(one, dtype=wide)
-    norm = _L.linalg_vector_norm(one, dtype=wide)
-    four = [_T.to(high, wide), _T.to(low, wide), mean, norm]
-    return _V.stack(four), exact
+    if not one.dtype.is_floating_point:
+        one = _T.to(one, wide)
+    return high, low, _V.mean(one, dtype=wide), _L.linalg_vector_norm(one, dtype=wide)
+
+
+def _fetched(scalars: Sequence[torch.Tensor]) -> list[Any]:
+    """Return the values of 0-d tensors, in one transfer per device and dtype."""
+    places: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for n, scalar in enumerate(scalars):
+        places.setdefault((scalar.device, scalar.dtype), []).append(n)
+    values = [None] * len(scalars)
+    for alike in places.values():
+        table = _T.cpu(_V.stack([scalars[n] for n in alike]))
+        for n, value in zip(alike, _T.tolist(table), strict=True):
+            values[n] = value
+    return values
