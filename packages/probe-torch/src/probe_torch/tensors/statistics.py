@@ -180,8 +180,8 @@ def _reduced(t: torch.Tensor) -> Sequence[torch.Tensor] | None:
     """
     dtype = t.dtype
     if (
-        (dtype not in _NUMPY and dtype is not torch.complex32) or dtype is torch.uint64
-    ):  # which no wider integer holds
+        dtype not in _NUMPY and dtype is not torch.complex32
+    ) or dtype is torch.uint64:  # which no wider integer holds
         return None
     one = flat(t)
     wide = torch.float64 if t.device.type in ("cpu", "cuda") else torch.float32
