@@ -509,7 +509,7 @@ def test_importing_the_package_loads_none_of_them() -> None:
 
 
 def test_wrong_arguments_are_told() -> None:
-    with pytest.raises(UsageError, match="parquet or tensorboard"):
+    with pytest.raises(UsageError, match="parquet or tensorboard or safetensors"):
         export("x", "y", form="csv")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="at least one row"):
         export("x", "y", group=0)

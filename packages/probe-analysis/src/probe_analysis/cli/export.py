@@ -1,4 +1,4 @@
-"""Run ``probe export DIR -o FOLDER``: write a dump as tables for SQL, or as curves for TensorBoard."""
+"""Run ``probe export DIR -o FOLDER``: write a dump as tables for SQL, curves for TensorBoard, or values."""
 
 import argparse
 import os
@@ -41,7 +41,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _follow(arguments: argparse.Namespace) -> int:
     if arguments.to != "parquet":
-        raise UsageError("--follow writes Parquet. For TensorBoard run it without, when the job has ended.")
+        raise UsageError(
+            f"--follow writes Parquet. For {arguments.to} run it without, when the job has ended."
+        )
     if arguments.folder:
         os.nice(max(0, 10 - os.nice(0)))  # the run goes first
     dump, store = Path(arguments.dir).absolute(), Store(arguments.output)
@@ -63,10 +65,11 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 def _story(found: Exported) -> Iterator[str]:
     runs = "one rank of one step" if found.runs == 1 else f"{found.runs} runs (a rank of a step each)"
-    yield (
-        f"{found.path} holds {found.tensors} tensors and {found.arguments} other values of {found.records} records, "
-        f"of {runs} ({found.bytes / 1e6:.1f} MB)."
-    )
+    others = "" if found.form == "safetensors" else f" and {found.arguments} other values"
+    size = f"({found.bytes / 1e6:.1f} MB)"
+    yield f"{found.path} holds {found.tensors} tensors{others} of {found.records} records, of {runs} {size}."
+    if found.unsaved:
+        yield f"{found.unsaved} more tensors of these records have no file in the dump."
     if found.watched:
         yield f"It has {found.watched} numbers of task watch."
     if found.left_out:
@@ -85,7 +88,7 @@ def _story(found: Exported) -> Iterator[str]:
             table, where = ("watch", "NOT isfinite(norm) ORDER BY step, rank")
         query = f"FROM '{path}/{table}/**/*.parquet' WHERE {where}"
         yield f'  duckdb -c "{_SHELL.sub(_ESCAPED, query)}"'
-    else:
+    elif found.form == "tensorboard":
         yield f"  tensorboard --logdir {shlex.quote(str(found.path))}"
 
 
@@ -96,7 +99,7 @@ _ESCAPED = r"\\\1"
 
 main = Command(
     "export",
-    "Write a dump as tables of Parquet, or as curves over the steps for TensorBoard.",
+    "Write a dump as tables of Parquet, curves over the steps for TensorBoard, or its tensors as safetensors.",
     _options,
     _run,
     "0 all of it is exported; 1 some of it could not be read and is named; 2 nothing is exported",

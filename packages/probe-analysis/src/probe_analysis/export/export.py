@@ -21,8 +21,9 @@ from .columns import SCHEMA_VERSION
 from .events import write_curves, write_watched_curves
 from .rows import ExportCount
 from .tables import GROUP, write_tables, write_watched
+from .tensor_values import write_values
 
-Form = Literal["parquet", "tensorboard"]
+Form = Literal["parquet", "tensorboard", "safetensors"]
 FORMS: tuple[Form, ...] = get_args(Form)
 """What a dump can be exported to."""
 
@@ -36,6 +37,7 @@ class Exported:
     left_out: how many records the filter left out.
     too_large: how many numbers TensorBoard's float32 does not hold, which are infinite there.
     watched: how many numbers are of task `watch`.
+    unsaved: how many tensors have no file in the dump, where values are exported.
     killed: the labels of runs that were killed, whose records come from their journals.
     lost: what is lost in each run that lacks something.
     errors: (label or record, why) of what could not be read, or not wholly.
@@ -51,6 +53,7 @@ class Exported:
     left_out: int
     too_large: int
     watched: int
+    unsaved: int
     killed: tuple[str, ...]
     lost: tuple[str, ...]
     errors: tuple[tuple[str, str], ...]
@@ -69,7 +72,7 @@ def export(
     group: int = GROUP,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write a dump, by Probe or by msprobe, as tables (spec/export.md) or as TensorBoard's curves.
+    """Write a dump, by Probe or by msprobe, as tables (spec/export.md), TensorBoard's curves, or safetensors.
 
     to: the folder to make. It appears under its name when it is complete.
     step, rank: only these; None for all.
@@ -100,6 +103,8 @@ def export(
         if form == "parquet":
             write_tables(fresh, folder, count, group)
             write_watched(files, folder, count, group)
+        elif form == "safetensors":
+            write_values(fresh, folder, count)
         else:
             write_curves(fresh, folder, count)
             write_watched_curves(files, folder, count)

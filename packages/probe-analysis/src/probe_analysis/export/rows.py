@@ -134,7 +134,7 @@ def leaves(record: Any) -> Iterator[tuple[ValuePath, Any]]:
                 yield from (((*path, *below), tensor) for below, tensor in tensors(node))
 
 
-_AMOUNTS = ("runs", "records", "tensors", "arguments", "left_out", "too_large", "watched")
+_AMOUNTS = ("runs", "records", "tensors", "arguments", "left_out", "too_large", "watched", "unsaved")
 
 
 @define(eq=False)
@@ -153,8 +153,8 @@ class ExportCount:
     lost: list[str] = field(factory=list)
     errors: list[tuple[str, str]] = field(factory=list)
 
-    def rows(self, run: Run) -> Iterator[Rows]:
-        """Yield the rows of each call of a run that the filter lets through.
+    def calls(self, run: Run) -> Iterator[Call]:
+        """Yield each call of a run that the filter lets through.
 
         Raises FormatError, before the first, when the files of the run are damaged.
         """
@@ -167,9 +167,14 @@ class ExportCount:
         for n, call in enumerate(run.calls):
             if self.progress is not None and n % 256 == 0:
                 self.progress(run.label, n, total)
-            if self.filter not in call.name:
+            if self.filter in call.name:
+                yield call
+            else:
                 self.amounts["left_out"] += 1
-                continue
+
+    def rows(self, run: Run) -> Iterator[Rows]:
+        """Yield the rows of each call. Raises like `calls`."""
+        for call in self.calls(run):
             found = rows_of(run, call)
             self.amounts.update(records=1, tensors=len(found.tensors), arguments=len(found.arguments))
             if "error" in found.record:

@@ -138,7 +138,7 @@ _OWN = (
 COMMANDS = {
     "check": ("probe-analysis", "run recorded calls again in float64: which is wrong"),
     "diff": ("probe-analysis", "compare two dumps: the first call that made a difference"),
-    "export": ("probe-analysis", "write a dump as Parquet, or for TensorBoard"),
+    "export": ("probe-analysis", "write a dump as Parquet, safetensors, or for TensorBoard"),
     "kernel": ("probe-kernel", "look at kernel dumps by MindSpore and Ascend, convert and check them"),
     "nan": ("probe-analysis", "find the first value that is not finite"),
     "plan": ("probe-runtime", "say what a dump of a model would write, before the run"),
