@@ -17,12 +17,12 @@ from probe_format.errors import DamagedError
 from probe_format.tensors import load_npy
 from probe_kernel import cli
 from probe_kernel.commands import writing as converter
-from probe_kernel.convert import convert_many
+from probe_kernel.convert import conversion
 from probe_kernel.files.bin_file import open_bin
 from probe_kernel.files.dump_data import parse_dump_data
-from probe_kernel.files.opdebug import opdebug_json
 from probe_kernel.files.tensor_layouts import convert
 from probe_kernel.read.listing import read_mapping
+from probe_kernel.read.overflow import opdebug_json
 
 FLOATS = made(1, 2, (3,), np.float32([1, 2, 3]).tobytes())
 LONG = "y" * 240
@@ -152,8 +152,8 @@ def test_ctrl_c_elsewhere_is_no_traceback(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_many_cores_are_not_many_tensors_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    pool = convert_many.ThreadPoolExecutor
-    monkeypatch.setattr(convert_many, "ThreadPoolExecutor", lambda n, name: asked.append(n) or pool(n, name))
+    pool = conversion.ThreadPoolExecutor
+    monkeypatch.setattr(conversion, "ThreadPoolExecutor", lambda n, name: asked.append(n) or pool(n, name))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(128)))
     path = written(tmp_path, FLOATS)
     assert run(path, tmp_path / "out") == 0

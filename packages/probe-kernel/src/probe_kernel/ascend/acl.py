@@ -8,9 +8,8 @@ import attrs
 from probe_format.errors import ConfigError, Problem
 from probe_runtime.config import choice, flag, key
 
-from probe_kernel.control.description import as_tuple, checked, plain_path
+from probe_kernel.control.description import as_check, as_tuple, checked, plain_path
 from probe_kernel.control.iteration_ranges import parse_iterations
-from probe_kernel.control.option_checks import as_check
 
 Side = Literal["all", "input", "output"]
 Level = Literal["op", "kernel", "all"]
