@@ -82,7 +82,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "Verdict", "verify", "verify_rank",
     },
     "probe_format.safe_files": {
-        "Descriptor", "FILE_MODE", "FOLDER_MODE", "Folder", "make_folder", "naming", "replace_file",
+        "Descriptor", "FILE_MODE", "FOLDER_MODE", "Folder", "locked", "make_folder", "naming", "replace_file",
     },
     "probe_format.schema": {
         "broken", "Construct", "Document", "is_tensor", "kinds_asked_for", "kinds_of", "MASK", "may_begin",
@@ -110,7 +110,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.write": {
         "amend_report", "check_writable", "clear", "Claim", "Count", "Coverage", "discard", "Documents",
-        "documents_bytes", "explain", "FORMAT_VERSION", "in_use", "Look", "NoRoom", "RankWriter", "reason", "recover",
+        "explain", "FORMAT_VERSION", "in_use", "Look", "NoRoom", "RankWriter", "reason", "recover",
         "recover_rank", "Recovery", "remains", "slot_of", "Summary", "Tally", "write_documents",
     },
     "probe_runtime.collect": {

@@ -66,7 +66,7 @@ class Saver:
         self._framework = framework
         self._steps = StepFilter(config)
         self._ranks = RankFilter(config)
-        self._child = _is_child()
+        self._child = multiprocessing.parent_process() is not None
         self._claim = Claim(config.dump_path)
         self._closed = False
         self._run: SavedStep | None = None
@@ -210,15 +210,15 @@ class Saver:
             run.disown()
 
 
-def _after_fork() -> None:
-    for saver in list(_live):
-        saver._in_forked_child()
-
-
 @atexit.register
 def _at_exit() -> None:
     for saver in list(_live):
         saver.close()
+
+
+def _after_fork() -> None:
+    for saver in list(_live):
+        saver._in_forked_child()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -233,14 +233,10 @@ def _resolved(config_path: str | Path | None = None, **arguments: Any) -> Config
     Raises ConfigError with every problem at once.
     """
     file: Mapping[str, Any] = {} if config_path is None else load(config_path)
-    level = file.get("level")
-    problems: list[Problem] = []
-    if level is not None and level != "debug":
-        where = file.place("level") if isinstance(file, ConfigFile) else "level"
-        problems.append(Problem(where, f"{level!r} is not single-point save.", _LEVEL))
-    chosen = arguments.get("level")
-    if chosen is not None and chosen != "debug":
-        problems.append(Problem("argument level", f"{brief(chosen)} is not single-point save.", _LEVEL))
+    where = file.place("level") if isinstance(file, ConfigFile) else "level"
+    levels = (where, file.get("level")), ("argument level", arguments.get("level"))
+    wrong = [(where, level) for where, level in levels if level is not None and level != "debug"]
+    problems = [Problem(where, f"{brief(level)} is not single-point save.", _LEVEL) for where, level in wrong]
     try:
         config = resolve(file, **{**arguments, "level": "debug"})
     except ConfigError as error:
@@ -254,10 +250,6 @@ def _resolved(config_path: str | Path | None = None, **arguments: Any) -> Config
     return config
 
 
-def _is_child() -> bool:
-    return multiprocessing.parent_process() is not None
-
-
 def _check_place(config: Config, rank: int | None) -> None:
     """Check dump_path. Raises ConfigError when it cannot be written, or holds an earlier dump of these steps."""
     try:
@@ -268,7 +260,7 @@ def _check_place(config: Config, rank: int | None) -> None:
         unwritable, used = explain(error, config.dump_path), ()
     if unwritable is not None:
         raise ConfigError([Problem("dump_path", unwritable)])
-    if _is_child() and rank is None:
+    if rank is None and multiprocessing.parent_process() is not None:
         return  # it writes beside the process that started it
     if used:
         raise ConfigError([earlier_dump(config.dump_path, used)])

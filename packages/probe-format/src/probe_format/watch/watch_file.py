@@ -14,7 +14,7 @@ from probe_format import jsonio, layout
 from probe_format.errors import FormatError
 from probe_format.journal.reading import Frames
 
-from .column import KINDS, MAGIC, Column
+from .writer import KINDS, MAGIC, Column
 
 State = Literal["complete", "torn", "damaged", "empty"]
 _MOST_COLUMNS = 1 << 24

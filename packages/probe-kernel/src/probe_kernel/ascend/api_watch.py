@@ -14,7 +14,7 @@ from probe_format.names import ApiName, parse_name
 from probe_format.suggest import nearest
 from probe_runtime.notice import log, notice
 
-from .npu import NpuDumper
+from .acl import NpuDumper
 from .replay import Call, Kwargs, Replay, differentiable, replayed
 
 
