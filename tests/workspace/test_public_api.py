@@ -68,7 +68,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.names": {
         "ApiName", "CLIP_GRAD", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "OPTIMIZER",
-        "ParamsGradName", "as_optimizer_gets", "debug_record", "first_forward", "gradient_record",
+        "ParamsGradName", "as_optimizer_gets", "first_forward",
         "parse_debug_name", "parse_name", "parsed", "safe_file_name", "tensor_file_name", "with_direction",
     },
     "probe_format.on_demand": {"on_demand"},

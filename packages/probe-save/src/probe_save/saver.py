@@ -1,7 +1,5 @@
 """Save values step after step, with one configuration: probe-runtime's keys, at level "debug"."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import multiprocessing
@@ -10,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.excerpts import brief, error_text
@@ -27,7 +25,7 @@ from .uncompiled import uncompiled
 
 T = TypeVar("T")
 
-_live: weakref.WeakSet[Saver] = weakref.WeakSet()
+_live: "weakref.WeakSet[Saver]" = weakref.WeakSet()
 
 
 class Saver:
@@ -49,7 +47,7 @@ class Saver:
         self._begin(config, f"probe-save {__version__}", None)
 
     @classmethod
-    def of(cls, config: Config, tool: str, framework: str | None = None) -> Saver:
+    def of(cls, config: Config, tool: str, framework: str | None = None) -> Self:
         """Return a saver for a configuration that was checked before.
 
         tool: name and version of the program, for the header of debug.json.
@@ -133,7 +131,7 @@ class Saver:
         """Return the folder of the current step; None before its first value."""
         return None if self._run is None else self._run.directory
 
-    def __enter__(self) -> Saver:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -3,8 +3,6 @@
 A value may have a hole for what comes later, which is filled as the lines are joined.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -51,7 +49,7 @@ class Fillers:
 
     room: Room | None = None
     _known: dict[int, bytes] = field(factory=dict)
-    _places: array[int] = field(factory=lambda: array("q"))
+    _places: "array[int]" = field(factory=lambda: array("q"))
 
     def add(self, number: int, filler: Reference) -> None:
         if isinstance(filler, bytes):

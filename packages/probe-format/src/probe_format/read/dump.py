@@ -51,11 +51,12 @@ def open(path: str | Path) -> Dump:
     """
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"open wants the path of a dump, not {brief(path)}.")
-    found = find.find(Path(path))
+    found, file = find.find(Path(path))
     steps: dict[tuple[Path, int | None], list[Rank]] = {}
     for folder in found:
-        rank = Rank(folder.path, folder.rank, folder.step, folder.file, folder.mode)
-        steps.setdefault((folder.step_path, folder.step), []).append(rank)
+        number, step, mode = find.place_of(folder)
+        rank = Rank(folder, number, step, file, mode)
+        steps.setdefault((folder if step is None else folder.parent, step), []).append(rank)
     return Dump(Path(path), tuple(Step(where, n, tuple(r), r[0].mode) for (where, n), r in steps.items()))
 
 

@@ -3,10 +3,10 @@
 from probe_format.checksum import crc32, crc32_hex, file_crc32, xor_hex
 
 from .array_object import array_object, checksum_of, stored
-from .files import byte_count, load_npy, load_pt, npy_bytes, npy_head, parts_crc32, put_parts, write_parts
+from .files import byte_count, load_pt, npy_bytes, npy_head, parts_crc32, put_parts, write_parts
 from .narrow_floats import narrow_name, widen
 from .native import array_at, memory_at, numbers_at, stats_at, stats_in
-from .npy_file import map_npy, npy_header
+from .npy_file import load_npy, map_npy, npy_header
 from .pack import Entry, Place, entries, entry_head, opened
 from .pt_file import PT_DTYPES, pt_bytes, pt_frame
 from .sketch import rounded, sketch_of

@@ -1,7 +1,5 @@
 """Claim the folders of one process in a dump, so that the steps of two processes never mix."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading
@@ -14,7 +12,7 @@ from probe_format.layout import DUMP, dump_path_of, find_steps, holds_data, rank
 from probe_format.safe_files import Folder, locked, make_folder
 
 _lock = threading.Lock()
-_claims: weakref.WeakSet[Claim] = weakref.WeakSet()
+_claims: "weakref.WeakSet[Claim]" = weakref.WeakSet()
 
 
 class Claim:
