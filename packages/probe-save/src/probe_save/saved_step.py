@@ -133,7 +133,6 @@ class SavedStep:
         return self._journal.append(events.save(place.record, value, (partner, form), waiting))
 
     def _write_why(self, place: SavedPlace, partner: str | None, variable: Any, why: str) -> bool:
-        """Append the event of a value that is not described, with the reason."""
         self.values.remove_files(place)
         place.found.clear()
         return self._write(place, partner, unsupported(variable, why), None)

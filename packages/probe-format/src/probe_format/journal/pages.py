@@ -117,7 +117,6 @@ class Pages:
 
 
 def _chunks(before: bytes, lines: Iterable[bytes], after: bytes) -> Iterator[bytes]:
-    """Yield an object of lines in pieces of about a megabyte."""
     waiting, size, end = [before], 0, after
     for piece in filter(None, lines):
         waiting.append(piece if end is not after else piece[1:])

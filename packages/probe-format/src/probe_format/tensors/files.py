@@ -31,11 +31,8 @@ def write_parts(path: Path | str, parts: Sequence[Buffer], folder: Folder | None
     Raises OSError when it cannot; then there is no file.
     """
     if folder is None:
-        folder = Folder(Path(path).parent)
-        try:
-            return write_parts(Path(path).name, parts, folder)
-        finally:
-            folder.close()
+        with Folder(Path(path).parent) as held:
+            return write_parts(Path(path).name, parts, held)
     name = str(path)
     try:
         fd = folder.new_file(name)

@@ -127,7 +127,6 @@ def stats_at(
 
 
 def _ends(found: "Measured", kind: str) -> tuple[stats.Number, stats.Number]:
-    """Return the largest and the smallest of integers or booleans."""
     if kind == "bool":
         return found.max == 1.0, found.min == 1.0
     if not kind.endswith("64"):

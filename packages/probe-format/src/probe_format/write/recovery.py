@@ -2,7 +2,6 @@
 
 import functools
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -15,11 +14,8 @@ from probe_format.journal.reading import read_journal
 from probe_format.plain_files import in_memory, refuse_link
 from probe_format.read.dump import Rank, journal_fold, known_forms, open
 from probe_format.safe_files import Folder
-from probe_format.tensors.pack import Entry, opened
 
 from .documents import write_pages
-
-_PIECE = 1 << 20
 
 
 @frozen
@@ -115,7 +111,7 @@ def unpack_rank(rank: Rank) -> tuple[int, list[str]]:
             try:
                 if first == name or not _linked(first, name, folder):
                     entry.check()
-                    folder.replace(name, _pieces(entry))
+                    folder.replace(name, entry.pieces())
             except DamagedError as error:
                 damaged.append(str(error))
         for pack in () if damaged else {entry.path.name for entry in rank.packed.values()}:
@@ -129,9 +125,3 @@ def _linked(first: str, name: str, folder: Folder) -> bool:
         os.link(first, name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd, follow_symlinks=False)
         return True
     return False  # there are no links here
-
-
-def _pieces(entry: Entry) -> Iterator[bytes]:
-    with opened(entry) as file:
-        while piece := file.read(_PIECE):
-            yield piece

@@ -120,11 +120,12 @@ def _path(dump: AclDump) -> Iterator[Problem]:
 
 
 def _together(dump: AclDump) -> Iterator[Problem]:
-    """Refuse other options beside debug or scene: the interface returns an error for the pair."""
     if dump.stats is not None and dump.data != "stats":
         what = f"is for data 'stats', and data is {dump.data or 'tensor'!r}."
         yield Problem("stats", what, 'Leave it out, or write data="stats".')
-    if not dump.debug and dump.scene is None:
+    if (
+        not dump.debug and dump.scene is None
+    ):  # beside one of these the interface returns an error for any other
         return
     if dump.debug and dump.scene is not None:
         yield Problem("scene", "goes with no other kind of dump, debug is on.", "Leave one of them out.")

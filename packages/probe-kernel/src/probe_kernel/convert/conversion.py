@@ -100,7 +100,6 @@ Content = list[bytes | memoryview] | Reordered
 
 
 def _made(file: BinFile, name: str, section: Section, how: Conversion) -> tuple[str, Content]:
-    """Return the name of the file that a tensor becomes, and what to write to it."""
     head = f"{name}.{section}"
     tensor = section.tensor
     if tensor is None:
