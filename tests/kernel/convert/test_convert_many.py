@@ -55,7 +55,7 @@ def test_names_of_255_bytes_are_shortened_as_by_msaccucmp(tmp_path: Path) -> Non
         name = f"Op.{'y' * (length - len('Op..3.7.16.output.0.npy'))}.3.7.16"
         assert len(f"{name}.output.0.npy") == length
         run(written(tmp_path, FLOATS, name), tmp_path / "out")
-    (old,) = read_mapping(tmp_path / "out").names.values()
+    (old,) = read_mapping(tmp_path / "out")[0].values()
     assert len(old) == 255
     run(written(tmp_path, FLOATS, name), tmp_path / "out")  # again: no second line
     assert len((tmp_path / "out/mapping.csv").read_text().splitlines()) == 1
@@ -136,8 +136,8 @@ def test_ctrl_c_leaves_whole_files_and_their_names(
     assert "stopped" in capsys.readouterr().err
     files = {path.name for path in (tmp_path / "out").glob("*.npy")}
     assert 0 < len(files) < 20
-    mapping = read_mapping(tmp_path / "out")
-    assert set(mapping.names) == files and not mapping.problems
+    names, problems = read_mapping(tmp_path / "out")
+    assert set(names) == files and not problems
     for name in files:
         np.testing.assert_array_equal(np.load(tmp_path / "out" / name), [1, 2, 3])
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from probe_format.checksum import crc32_hex, xor_hex
+from probe_format.checksum import crc32, xor_hex
 
 from .narrow_floats import narrow_name
 from .native import stats_in
@@ -63,7 +63,7 @@ def stored(a: Array) -> Array:
 
 def checksum_of(raw: bytes | memoryview, kind: str) -> str:
     """Return the value of the key ``md5``, by ``kind``: ``md5`` (a CRC-32, as msprobe writes) or ``xor``."""
-    return crc32_hex(raw) if kind == "md5" else xor_hex(raw)
+    return f"{crc32(raw):08x}" if kind == "md5" else xor_hex(raw)
 
 
 def _is_extended(dtype: np.dtype[Any]) -> bool:

@@ -31,8 +31,7 @@ def parse_api(text: Any, where: str) -> ApiName | Problem:
 
 
 class _InCall(threading.local):
-    def __init__(self) -> None:
-        self.inside = 0
+    inside = 0
 
 
 @define(eq=False)

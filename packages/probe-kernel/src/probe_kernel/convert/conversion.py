@@ -170,7 +170,7 @@ def bin_files(source: Path) -> tuple[list[tuple[Path, str]], list[str]]:
     exist, OSError when a folder cannot be opened.
     """
     if source.is_file():
-        name = read_mapping(source.parent).names.get(source.name, source.name)
+        name = read_mapping(source.parent)[0].get(source.name, source.name)
         if name == source.name or is_file_name(name):
             return [(source, name)], []
         return [(source, source.name)], [f"{source}: {NO_TRUE_NAME}; it keeps its own."]
