@@ -35,6 +35,8 @@ class Saver:
     settings: its keys, which win over it: task (``statistics`` or ``tensor``), dump_path, rank and step (numbers and
         ranges, ``[0, "4-6"]``), summary_mode (``statistics``, ``md5`` or ``xor``), overwrite, and others as zero_count.
 
+    closed: whether `close` was called.
+
     As a context manager it is closed at the end of the block, else at exit. Raises ConfigError with every problem at
     once.
     """
@@ -66,7 +68,7 @@ class Saver:
         self._ranks = RankFilter(config)
         self._child = multiprocessing.parent_process() is not None
         self._claim = Claim(config.dump_path)
-        self._closed = False
+        self.closed = False
         self._run: SavedStep | None = None
         self._skip_step: int | None = None
         self._lock = threading.Lock()
@@ -114,17 +116,12 @@ class Saver:
     def close(self) -> None:
         """Complete the open step. More calls do nothing. Also done at exit."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             run, self._run = self._run, None
         if run is not None:
             self._end(run, self.step_number)
         self._claim.release()
         _live.discard(self)
-
-    @property
-    def closed(self) -> bool:
-        """Return whether `close` was called."""
-        return self._closed
 
     @property
     def directory(self) -> Path | None:
@@ -151,7 +148,7 @@ class Saver:
                 break
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise UsageError("This Saver is closed. Make a new one, or call configure(), to save more.")
 
     def _current(self) -> SavedStep | None:

@@ -112,10 +112,9 @@ def _joined(parts: Sequence[tuple[Stats, int]]) -> Stats:
     stats, elements = [s for s, _ in parts], sum(n for _, n in parts)
     nan, above, below = (sum(getattr(s, name) for s in stats) for name in ("nan", "posinf", "neginf"))
     zeros = None if stats[0].zeros is None else sum(s.zeros or 0 for s in stats)
-    tops = [s.max if s.all_finite else s.finite_max for s in stats]
-    lows = [s.min if s.all_finite else s.finite_min for s in stats]
-    top = max((x for x in tops if x is not None), default=None)
-    low = min((x for x in lows if x is not None), default=None)
+    ends = [(s.max, s.min) if s.all_finite else (s.finite_max, s.finite_min) for s in stats]
+    tops, lows = ([x for x in each if x is not None] for each in zip(*ends, strict=True))
+    top, low = max(tops, default=None), min(lows, default=None)
     if not (nan or above or below):
         mean = math.fsum(s.mean * (n / elements) for s, n in parts if s.mean is not None)
         return Stats(top, low, mean, math.hypot(*[s.norm or 0.0 for s in stats]), zeros=zeros)
