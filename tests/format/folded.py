@@ -30,6 +30,11 @@ def documents_of(fold):
     return Documents(dict(pages.header), dump["data"], stack, construct, dict(pages.coverage), pages.faults)
 
 
+def bytes_of(documents):
+    """The files of these documents."""
+    return {name: b"".join(chunks) for name, chunks in documents.pages().files().items()}
+
+
 def assemble(events):
     """The documents that events of version 1 add up to."""
     return documents_of(fold_of(upgraded(events)))

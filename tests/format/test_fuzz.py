@@ -22,7 +22,7 @@ from probe_format.journal import MAGIC
 from probe_format.journal.places import FRAME
 from probe_format.read.dump import open as open_dump
 from probe_format.read.verify import verify
-from probe_format.tensors.files import load_npy, load_pt
+from probe_format.tensors import load_npy, load_pt
 from probe_format.write import recover
 
 CORPUS = Path(__file__).parent / "corpus" / "probe"

@@ -23,7 +23,7 @@ from probe_format.layout import (
     is_dump_dir,
     rank_dir,
 )
-from probe_format.read.find import find
+from probe_format.read import open as opened
 from probe_format.write.disk import check_writable, explain
 
 
@@ -39,7 +39,7 @@ def test_rank_dirs_are_read_back(step: int, rank: int | None) -> None:
         path = put(rank_dir(Path(folder), step, rank))
         (found,) = find_steps(Path(folder))
         assert found == StepDir(step, path.parent)
-        assert [(r.step, r.rank, r.path) for r in find(found.path)] == [(step, rank, path)]
+        assert [(r.step, r.number, r.path) for r in opened(found.path).ranks] == [(step, rank, path)]
         assert existing_dump(Path(folder), rank) == (path,)
 
 
@@ -56,9 +56,9 @@ def test_steps_and_ranks_are_sorted_by_number(tmp_path: Path) -> None:
     put(tmp_path / "steps")
     (tmp_path / "step4").write_text("a file")
     assert [s.step for s in find_steps(tmp_path)] == [0, 2, 10]
-    names = [r.path.name for r in find(tmp_path / "step2")]
+    names = [r.path.name for r in opened(tmp_path / "step2").ranks]
     assert names == ["proc77", "proc9", "rank", "rank2", "rank11"]
-    assert [r.rank for r in find(tmp_path / "step2")] == [None, None, None, 2, 11]
+    assert [r.number for r in opened(tmp_path / "step2").ranks] == [None, None, None, 2, 11]
 
 
 def test_the_two_modes_of_mindspore(tmp_path: Path) -> None:
@@ -77,9 +77,9 @@ def test_the_two_modes_of_mindspore(tmp_path: Path) -> None:
 def test_a_step_or_a_rank_itself(tmp_path: Path) -> None:
     rank = put(tmp_path / "graph" / "step5" / "rank3")
     assert find_steps(rank.parent) == (StepDir(5, rank.parent, "graph"),)
-    assert [(r.rank, r.path) for r in find(rank)] == [(3, rank)]
+    assert [(r.number, r.path) for r in opened(rank).ranks] == [(3, rank)]
     loose = put(tmp_path / "copied here")
-    assert [(r.rank, r.path) for r in find(loose)] == [(None, loose)]
+    assert [(r.number, r.path) for r in opened(loose).ranks] == [(None, loose)]
 
 
 def test_nothing_there(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "step1" / "rank0").mkdir(parents=True)
     for path in (tmp_path / "nowhere", tmp_path, tmp_path / "step1"):
         with pytest.raises(FormatError):
-            find(path)
+            opened(path)
 
 
 @pytest.mark.parametrize(("name", "holds"), [(DUMP, True), (DEBUG, True), (JOURNAL, True), ("x.json", False)])
@@ -217,5 +217,5 @@ WRITTEN = sorted({step.parent for tool in ("torch", "mindspore") for step in (CO
 def test_every_dump_of_the_corpus_is_found(dump: Path) -> None:
     steps = find_steps(dump)
     assert {s.path for s in steps} == {p for p in dump.iterdir() if p.name.startswith("step")}
-    found = {r.path for s in steps for r in find(s.path)}
+    found = {r.path for s in steps for r in opened(s.path).ranks}
     assert found and found == {p.parent for p in dump.glob("step*/*/d*.json")}

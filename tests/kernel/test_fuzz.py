@@ -25,16 +25,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from probe_format.errors import DamagedError, FormatError, ProbeError, UsageError
 from probe_kernel import BACKENDS, cli, load_settings
-from probe_kernel.convert.convert_file import Conversion, bin_files, convert_file
+from probe_kernel.convert.conversion import Conversion, bin_files, convert_file
 from probe_kernel.files.bin_file import open_bin
 from probe_kernel.files.dump_data import parse_dump_data
-from probe_kernel.files.opdebug import opdebug_json
 from probe_kernel.files.tensor_layouts import TARGETS
 from probe_kernel.graph.ir_text import parse_ir, read_ir
 from probe_kernel.read.dump import read_history, read_order
 from probe_kernel.read.file_name import is_file_name, parse_file_name
 from probe_kernel.read.listing import list_files, read_mapping
-from probe_kernel.read.overflow import read_overflow
+from probe_kernel.read.overflow import opdebug_json, read_overflow
 from probe_kernel.read.statistic_csv import read_table
 from probe_kernel.trace.find_line import parse_line
 from trees import CONV, TIME, conv
@@ -194,8 +193,8 @@ def test_mapping_csv(data: bytes) -> None:
         here = path.parent
         for name in ("12", "612177812.npy", "1" * 32):
             (here / name).write_bytes(made(1, 2, (1,), bytes(4)))
-        mapping = read_mapping(here)
-        assert all(file in os.listdir(here) for file in mapping.names)
+        names, _ = read_mapping(here)
+        assert all(file in os.listdir(here) for file in names)
         list_files(here)
         bin_files(here)
         out = here.parent / "inner/out"

@@ -90,7 +90,7 @@ def test_a_true_name_that_no_file_system_takes_is_shortened(tmp_path: Path) -> N
     long = f"Op.{'x' * 5000}.1.2.3"
     (source / "mapping.csv").write_text(f"0001,{long}\n")
     assert cli.main(["convert", str(source), "-o", str(tmp_path / "out")]) == 0
-    assert list(read_mapping(tmp_path / "out").names.values()) == [f"{long}.output.0.npy"]
+    assert list(read_mapping(tmp_path / "out")[0].values()) == [f"{long}.output.0.npy"]
 
 
 @pytest.mark.parametrize("name", ["..", "../x", "a/b.npy", "/etc/x.npy", "a\0.npy", "a\n.npy", "", "."])
@@ -119,9 +119,9 @@ def test_a_mapping_looks_at_nothing_but_its_folder(tmp_path: Path) -> None:
     (folder / "mapping.csv").write_text(
         f"../secret,Op.x.1.2.3\n{'z' * 5000},Op.x.1.2.4\n/etc/passwd,Op.x.1.2.5\n"
     )
-    mapping = read_mapping(folder)
-    assert mapping.names == {} and len(mapping.problems) == 3
-    assert all("not in the folder" in problem for problem in mapping.problems)
+    names, problems = read_mapping(folder)
+    assert names == {} and len(problems) == 3
+    assert all("not in the folder" in problem for problem in problems)
 
 
 def test_names_in_a_table_name_no_file(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class Dump:
 
     def array(self, tensor: dict[str, Any]) -> Any:
         """The file of a tensor object."""
-        from probe_format.tensors.files import load_npy
+        from probe_format.tensors import load_npy
 
         return load_npy(self.directory / "dump_tensor_data" / tensor["data_name"])
 

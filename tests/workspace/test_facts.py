@@ -57,7 +57,7 @@ FORMATS = {
     "probe_kernel.control.mindspore_run": "the kernel dump of MindSpore is asked of MindSpore",
     "probe_kernel.control.readiness": "the kernel dump of MindSpore is asked of MindSpore",
     "probe_kernel.ascend.api_watch": "Ascend's dumper is torch_npu's",
-    "probe_kernel.ascend.npu": "Ascend's dumper is torch_npu's",
+    "probe_kernel.ascend.acl": "Ascend's dumper is torch_npu's",
     "probe_kernel.ascend.replay": "Ascend's dumper is torch_npu's",
 }
 
@@ -158,4 +158,4 @@ def test_what_never_ran_on_ascend_is_in_one_room() -> None:
     found = {
         name for name, tree in TREES.items() if constants(tree) & names and name.startswith("probe_kernel")
     }
-    assert found - {"probe_kernel.torch"} == {"probe_kernel.ascend.npu"}
+    assert found - {"probe_kernel.torch"} == {"probe_kernel.ascend.acl"}

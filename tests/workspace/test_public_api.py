@@ -68,7 +68,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.names": {
         "ApiName", "CLIP_GRAD", "DebugName", "Direction", "ModuleName", "Name", "NodeName", "OPTIMIZER",
-        "ParamsGradName", "as_optimizer_gets", "debug_record", "first_forward", "gradient_record",
+        "ParamsGradName", "as_optimizer_gets", "first_forward",
         "parse_debug_name", "parse_name", "parsed", "safe_file_name", "tensor_file_name", "with_direction",
     },
     "probe_format.on_demand": {"on_demand"},
@@ -82,7 +82,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "Verdict", "verify", "verify_rank",
     },
     "probe_format.safe_files": {
-        "Descriptor", "FILE_MODE", "FOLDER_MODE", "Folder", "make_folder", "naming", "replace_file",
+        "Descriptor", "FILE_MODE", "FOLDER_MODE", "Folder", "locked", "make_folder", "naming", "replace_file",
     },
     "probe_format.schema": {
         "broken", "Construct", "Document", "is_tensor", "kinds_asked_for", "kinds_of", "MASK", "may_begin",
@@ -95,7 +95,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {
         "NO_STATS", "PT_DTYPES", "Entry", "Place", "Stats", "array_at", "array_object", "blocks", "byte_count",
-        "checksum_of", "crc32", "crc32_hex", "distinct", "entries", "entry_head", "file_crc32", "load_npy",
+        "checksum_of", "crc32", "distinct", "entries", "entry_head", "file_crc32", "load_npy",
         "load_pt", "map_npy", "memory_at", "narrow_name", "not_finite", "npy_bytes", "npy_head", "npy_header",
         "numbers_at", "opened", "parts_crc32", "pt_bytes", "pt_frame", "put_parts", "repeated", "rounded",
         "sketch_of", "stats_at", "stats_in", "stats_json", "stats_of", "stored", "widen", "write_parts",
@@ -110,7 +110,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_format.write": {
         "amend_report", "check_writable", "clear", "Claim", "Count", "Coverage", "discard", "Documents",
-        "documents_bytes", "explain", "FORMAT_VERSION", "in_use", "Look", "NoRoom", "RankWriter", "reason", "recover",
+        "explain", "FORMAT_VERSION", "in_use", "Look", "NoRoom", "RankWriter", "reason", "recover",
         "recover_rank", "Recovery", "remains", "slot_of", "Summary", "Tally", "write_documents",
     },
     "probe_runtime.collect": {

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 from probe_format import jsonio
-from probe_format.checksum import crc32_hex
 from probe_format.journal import Fold, events, hole
 from probe_format.schema.tensor_objects import tensors
-from probe_format.tensors import entry_head, npy_bytes, pt_bytes, write_parts
+from probe_format.tensors import checksum_of, entry_head, npy_bytes, pt_bytes, write_parts
 from probe_format.tensors.stats import stats_json, stats_of
 from probe_format.write import recover
 from probe_format.write.coverage import Summary
@@ -47,7 +46,7 @@ def tensor(folder, values, name):
         "requires_grad": False,
         "data_name": name,
         "data_crc32": f"{crc:08x}",
-        "md5": crc32_hex(array.tobytes()),
+        "md5": checksum_of(array.tobytes(), "md5"),
     }
 
 

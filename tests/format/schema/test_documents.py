@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from folded import bytes_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 from probe_format import jsonio
@@ -222,10 +223,10 @@ records = st.recursive(
 @given(st.dictionaries(names, st.dictionaries(names, records, max_size=3), max_size=4))
 @example({'a": {\n': {"b": "\n}}"}})
 def test_records_by_line_are_the_records_that_were_written(data):
-    from probe_format.write import Documents, documents_bytes
+    from probe_format.write import Documents
 
     header = {"format_version": "1.0", "tool": '"data": {\n'}
-    raw = documents_bytes(Documents(header, data, {}, {}, {}, []))["dump.json"]
+    raw = bytes_of(Documents(header, data, {}, {}, {}, []))["dump.json"]
     document = parse_dump(raw)
     assert list(document.records) == list(data)
     assert {name: document.records[name] for name in document.records} == data

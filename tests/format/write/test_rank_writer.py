@@ -8,14 +8,14 @@ import threading
 import zlib
 
 import pytest
-from folded import documents_of
+from folded import bytes_of, documents_of
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format import open as open_dump
 from probe_format.journal import Fold, JournalWriter, events, folded, read_journal
 from probe_format.journal.version1 import Upgrade
 from probe_format.write import Count, Documents, recover
-from probe_format.write.documents import FORMAT_VERSION, documents_bytes, write_documents
+from probe_format.write.documents import FORMAT_VERSION, write_documents
 from probe_format.write.rank_writer import RankWriter
 from streams import streams
 
@@ -331,14 +331,14 @@ def test_documents_are_written_as_given(tmp_path, state):
     )
     report = write_documents(tmp_path, documents, state=state, journal_bytes=5)
     assert (report["state"], report["journal"], report["started"]) == (state, {"bytes": 5}, None)
-    blobs = documents_bytes(documents)
+    blobs = bytes_of(documents)
     assert {name: (tmp_path / name).read_bytes() for name in FILES} == blobs
 
 
 def test_construct_is_empty_at_l1():
     documents = Documents({"level": "L1"}, {}, {}, {"Torch.a.0.forward": None}, {}, [])
-    assert documents_bytes(documents)["construct.json"] == b"{}\n"
-    assert documents_bytes(Documents({}, {}, {}, {}, {}, []))["dump.json"] == b'{\n"data": {}}\n'
+    assert bytes_of(documents)["construct.json"] == b"{}\n"
+    assert bytes_of(Documents({}, {}, {}, {}, {}, []))["dump.json"] == b'{\n"data": {}}\n'
 
 
 def test_a_late_writer_leaves_nothing_until_there_is_a_record(tmp_path):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from probe_kernel import BACKENDS, AclDump, KernelDump, acl_settings, settings
-from probe_kernel.control import option_checks
+from probe_kernel.control import description
 from probe_kernel.control.option_rules import NOTES, RULES
 
-SPEC = Path(option_checks.__file__).parents[1] / "spec" / "kernel-config.md"
+SPEC = Path(description.__file__).parents[1] / "spec" / "kernel-config.md"
 DOCUMENTS = Path(__file__).parents[1] / "document_keys.txt"
 STATUSES = ("supported", "refused", "noted", "n/a")
 
@@ -58,7 +58,7 @@ def test_every_rule_of_the_code_is_named() -> None:
 def test_every_backend_and_statistic_has_a_row() -> None:
     first = {row[0] for row in rows()}
     assert {f"`{b}`" for b in BACKENDS} <= first
-    assert {f"`{s}`" for s in option_checks.STATISTICS} <= first
+    assert {f"`{s}`" for s in description.STATISTICS} <= first
 
 
 def test_every_key_that_is_written_is_supported_there() -> None:

@@ -17,12 +17,12 @@ from probe_format.errors import DamagedError
 from probe_format.tensors import load_npy
 from probe_kernel import cli
 from probe_kernel.commands import writing as converter
-from probe_kernel.convert import convert_many
+from probe_kernel.convert import conversion
 from probe_kernel.files.bin_file import open_bin
 from probe_kernel.files.dump_data import parse_dump_data
-from probe_kernel.files.opdebug import opdebug_json
 from probe_kernel.files.tensor_layouts import convert
 from probe_kernel.read.listing import read_mapping
+from probe_kernel.read.overflow import opdebug_json
 
 FLOATS = made(1, 2, (3,), np.float32([1, 2, 3]).tobytes())
 LONG = "y" * 240
@@ -55,7 +55,7 @@ def test_names_of_255_bytes_are_shortened_as_by_msaccucmp(tmp_path: Path) -> Non
         name = f"Op.{'y' * (length - len('Op..3.7.16.output.0.npy'))}.3.7.16"
         assert len(f"{name}.output.0.npy") == length
         run(written(tmp_path, FLOATS, name), tmp_path / "out")
-    (old,) = read_mapping(tmp_path / "out").names.values()
+    (old,) = read_mapping(tmp_path / "out")[0].values()
     assert len(old) == 255
     run(written(tmp_path, FLOATS, name), tmp_path / "out")  # again: no second line
     assert len((tmp_path / "out/mapping.csv").read_text().splitlines()) == 1
@@ -136,8 +136,8 @@ def test_ctrl_c_leaves_whole_files_and_their_names(
     assert "stopped" in capsys.readouterr().err
     files = {path.name for path in (tmp_path / "out").glob("*.npy")}
     assert 0 < len(files) < 20
-    mapping = read_mapping(tmp_path / "out")
-    assert set(mapping.names) == files and not mapping.problems
+    names, problems = read_mapping(tmp_path / "out")
+    assert set(names) == files and not problems
     for name in files:
         np.testing.assert_array_equal(np.load(tmp_path / "out" / name), [1, 2, 3])
 
@@ -152,8 +152,8 @@ def test_ctrl_c_elsewhere_is_no_traceback(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_many_cores_are_not_many_tensors_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    pool = convert_many.ThreadPoolExecutor
-    monkeypatch.setattr(convert_many, "ThreadPoolExecutor", lambda n, name: asked.append(n) or pool(n, name))
+    pool = conversion.ThreadPoolExecutor
+    monkeypatch.setattr(conversion, "ThreadPoolExecutor", lambda n, name: asked.append(n) or pool(n, name))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(128)))
     path = written(tmp_path, FLOATS)
     assert run(path, tmp_path / "out") == 0

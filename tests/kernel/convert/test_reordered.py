@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from binfiles import made, written
 from probe_format.tensors import npy_bytes, npy_head
-from probe_kernel.convert.convert_file import Conversion, convert_file
+from probe_kernel.convert.conversion import Conversion, convert_file
 from probe_kernel.convert.reordered import LARGE, Reordered
 from probe_kernel.files.bin_file import Section
 from probe_kernel.files.tensor_layouts import Ordered, convert

@@ -14,7 +14,7 @@ import pytest
 from binfiles import block, made, number, shape, written
 from probe_format.errors import FormatError
 from probe_kernel import cli
-from probe_kernel.convert.convert_file import Conversion, convert_file
+from probe_kernel.convert.conversion import Conversion, convert_file
 from probe_kernel.convert.destination import short_name
 from probe_kernel.files.bin_file import open_bin
 from probe_kernel.files.tensor_layouts import convert

@@ -277,7 +277,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> Non
     assert found.problems == () and found.rows[0].values == {"max": 7}
     (tmp_path / "12").write_text("")
     (tmp_path / "mapping.csv").write_bytes(b"\xef\xbb\xbf12,Op.x.1.2.3\r\n")
-    assert read_mapping(tmp_path).names == {"12": "Op.x.1.2.3"}
+    assert read_mapping(tmp_path)[0] == {"12": "Op.x.1.2.3"}
     order = tmp_path / "ms_execution_order_graph_0.csv"
     order.write_bytes(b"\xef\xbb\xbfNodeExecutionOrder-FullNameWithScope\nDefault/Add-op0\n")
     assert read_order(order) == ("Default/Add-op0",)

@@ -11,15 +11,11 @@ if TYPE_CHECKING:
     from .errors import DamagedError, FormatError, ProbeError
     from .read import Dump, Rank, Record, Records, Step, Tensor, open
 else:
-    __getattr__, __dir__ = on_demand(
-        __name__,
-        {
-            **dict.fromkeys(("DamagedError", "FormatError", "ProbeError"), "probe_format.errors"),
-            **dict.fromkeys(
-                ("Dump", "Rank", "Record", "Records", "Step", "Tensor", "open"), "probe_format.read"
-            ),
-        },
+    _errors = dict.fromkeys(("DamagedError", "FormatError", "ProbeError"), "probe_format.errors")
+    _read = dict.fromkeys(
+        ("Dump", "Rank", "Record", "Records", "Step", "Tensor", "open"), "probe_format.read"
     )
+    __getattr__, __dir__ = on_demand(__name__, _errors | _read)
 
 __all__ = [
     "DamagedError", "Dump", "FormatError", "ProbeError", "Rank", "Record", "Records", "Step", "Tensor",

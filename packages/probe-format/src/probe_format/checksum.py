@@ -21,13 +21,8 @@ _PIECE = 1 << 20
 crc32: Callable[..., int] = _crc32
 
 
-def crc32_hex(data: Buffer) -> str:
-    """Return the CRC-32 (zlib) of contiguous bytes as 8 lower-case hex digits; empty input gives ``00000000``."""
-    return f"{crc32(data):08x}"
-
-
 def file_crc32(path: Path | str) -> str:
-    """Return the CRC-32 of a file's bytes in the same form. Raises OSError."""
+    """Return the CRC-32 (zlib) of a file's bytes as 8 lower-case hex digits. Raises OSError."""
     with open(path, "rb") as file:
         return stream_crc32(file)
 

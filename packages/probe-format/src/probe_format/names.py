@@ -71,7 +71,10 @@ class ParamsGradName:
 
 @frozen
 class DebugName:
-    """Name the record of a value saved by name: ``{name}[_grad].{count}.debug``."""
+    """Name the record of a value saved by name, or of its gradients: ``{name}[_grad].{count}.debug``.
+
+    count: from 0 in each step.
+    """
 
     name: str
     count: int
@@ -202,16 +205,6 @@ def safe_file_name(text: str) -> str:
 
 # msprobe 1.2 writes only the name and the count; "tensor" is only in its file names.
 _DEBUG_NAME = re.compile(rf"(.+)\.{_COUNT}(?:\.(?:debug|tensor))?", re.DOTALL)
-
-
-def debug_record(name: str, count: int) -> str:
-    """Return the record name of the value saved under ``name``; ``count`` starts from 0 in each step."""
-    return str(DebugName(name, count))
-
-
-def gradient_record(name: str, count: int) -> str:
-    """Return the record name of that value's gradients."""
-    return debug_record(f"{name}_grad", count)
 
 
 def parse_debug_name(text: str) -> DebugName:

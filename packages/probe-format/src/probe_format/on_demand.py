@@ -1,7 +1,5 @@
 """Let a package offer names whose modules are imported when one of them is first asked for (PEP 562)."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable, Mapping

@@ -201,6 +201,17 @@ def _close(fd: int) -> None:
         os.close(fd)
 
 
+def locked(fd: int) -> bool:
+    """Lock an open file or folder, and return whether nobody else has; also where the file system has no locks."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
 def replace_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
     """Do the same as `Folder.replace` with a file in a folder that is not held."""
     with Folder(path.parent) as folder:

@@ -147,10 +147,6 @@ def remembering(describe: Callable[[ValueWalk, Any, ValuePath], bytes | None]) -
     return described
 
 
-def _float(walk: ValueWalk, value: float, path: ValuePath) -> Described:  # 0.0 == -0.0: not remembered
-    return b'{"type":"float","value":%b}' % encode(finite(value)), None
-
-
 _FEW_VALUES: dict[Any, Described] = {
     None: (b"null", None),
     True: (b'{"type":"bool","value":true}', None),
@@ -202,18 +198,14 @@ def _odd(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
 
 def _plain(value: Any) -> bytes | None:
     """Return the JSON of a value of Python or numpy itself, or of a class made from one; None for anything else."""
-    content = _content(value)
+    made = (content(value) for kinds, content in _CONTENTS if isinstance(value, kinds))
+    content = next((found for found in made if found is not None), None)
     if content is None:
         return None
     text = content["value"]
     if isinstance(text, str) and not (text == MINUS_INFINITY and isinstance(value, float | np.floating)):
         content["value"] = inert(text)
     return dumps({"type": type(value).__name__, **content})
-
-
-def _content(value: Any) -> dict[str, Any] | None:
-    made = (content(value) for kinds, content in _CONTENTS if isinstance(value, kinds))
-    return next((found for found in made if found is not None), None)
 
 
 def _whole_number(value: int) -> dict[str, Any]:  # IntEnum and other subclasses
@@ -307,10 +299,6 @@ _Pairs = list[tuple[Any, Any]]
 
 def _pairs(value: Mapping[Any, Any]) -> _Pairs:
     return [(key, item) for key, item in itertools.islice(value.items(), MAX_LEAVES + 1)]
-
-
-def _attributes(value: Any) -> _Pairs:
-    return [(f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value)]
 
 
 def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
@@ -413,14 +401,16 @@ def _is_itself(value: Any) -> bool:
 
 _LIST, _OWN_LIST, _DICT = _sequence(None), _sequence(list), _fields(_pairs, own=False)
 _NAMED_TUPLE = _fields(lambda x: list(zip(x._fields, x, strict=False)))
-_MAPPING, _DATACLASS = _fields(_pairs), _fields(_attributes)
+_DATACLASS = _fields(lambda x: [(f.name, getattr(x, f.name, None)) for f in dataclasses.fields(x)])
+_MAPPING = _fields(_pairs)
 #: What describes values that have parts.
 CONTAINERS = frozenset((_LIST, _OWN_LIST, _DICT, _MAPPING, _NAMED_TUPLE, _DATACLASS))
 #: What describes the values of each class of Python's that is usual.
 TABLE: dict[type, Describe] = {
     int: remembering(lambda _, x, path: b'{"type":"int","value":%d}' % x if _LEAST < x < _MOST else None),
     str: remembering(lambda _, x, path: b'{"type":"str","value":%b}' % dumps(inert(x))),
-    float: _float,
+    # 0.0 == -0.0: not remembered
+    float: lambda _, x, path: (b'{"type":"float","value":%b}' % encode(finite(x)), None),
     **dict.fromkeys((bool, type(None), type(...)), lambda _, x, path: _FEW_VALUES[x]),
     slice: _slice,
     **dict.fromkeys((list, tuple), _LIST),

@@ -15,8 +15,8 @@ from probe_format.names import ApiName
 from probe_format.suggest import did_you_mean
 from probe_runtime.config import choice
 
+from probe_kernel.ascend.acl import NpuDumper, find_npu, write_acl
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
-from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
 from probe_kernel.output_folder import unwritable
 
 Patch = Callable[[ApiName, ApiWatch], AbstractContextManager[Any]]

@@ -7,7 +7,7 @@ from typing import Any, Self
 from attrs import define, evolve, field
 from probe_format.excerpts import error_text
 from probe_format.journal import events
-from probe_format.names import debug_record, gradient_record
+from probe_format.names import DebugName
 from probe_format.values import unsupported
 from probe_format.write import Coverage, RankWriter
 from probe_runtime.collect import header_of
@@ -87,8 +87,8 @@ class SavedStep:
         came meanwhile. Any other fault, such as a full disk, costs this value, never the run.
         """
         number, free = self._number(name, backward)
-        place = self.values.place(debug_record(name, number))
-        partner = gradient_record(name, free) if backward else None
+        place = self.values.place(str(DebugName(name, number)))
+        partner = str(DebugName(f"{name}_grad", free)) if backward else None
         try:
             try:
                 written = self._write(place, partner, *self.values.describe(place, variable))
@@ -133,7 +133,6 @@ class SavedStep:
         return self._journal.append(events.save(place.record, value, (partner, form), waiting))
 
     def _write_why(self, place: SavedPlace, partner: str | None, variable: Any, why: str) -> bool:
-        """Append the event of a value that is not described, with the reason."""
         self.values.remove_files(place)
         place.found.clear()
         return self._write(place, partner, unsupported(variable, why), None)

@@ -1,7 +1,5 @@
 """Save values step after step, with one configuration: probe-runtime's keys, at level "debug"."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import multiprocessing
@@ -10,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.excerpts import brief, error_text
@@ -27,7 +25,7 @@ from .uncompiled import uncompiled
 
 T = TypeVar("T")
 
-_live: weakref.WeakSet[Saver] = weakref.WeakSet()
+_live: "weakref.WeakSet[Saver]" = weakref.WeakSet()
 
 
 class Saver:
@@ -36,6 +34,8 @@ class Saver:
     config_path: a config.json or YAML file.
     settings: its keys, which win over it: task (``statistics`` or ``tensor``), dump_path, rank and step (numbers and
         ranges, ``[0, "4-6"]``), summary_mode (``statistics``, ``md5`` or ``xor``), overwrite, and others as zero_count.
+
+    closed: whether `close` was called.
 
     As a context manager it is closed at the end of the block, else at exit. Raises ConfigError with every problem at
     once.
@@ -49,7 +49,7 @@ class Saver:
         self._begin(config, f"probe-save {__version__}", None)
 
     @classmethod
-    def of(cls, config: Config, tool: str, framework: str | None = None) -> Saver:
+    def of(cls, config: Config, tool: str, framework: str | None = None) -> Self:
         """Return a saver for a configuration that was checked before.
 
         tool: name and version of the program, for the header of debug.json.
@@ -66,9 +66,9 @@ class Saver:
         self._framework = framework
         self._steps = StepFilter(config)
         self._ranks = RankFilter(config)
-        self._child = _is_child()
+        self._child = multiprocessing.parent_process() is not None
         self._claim = Claim(config.dump_path)
-        self._closed = False
+        self.closed = False
         self._run: SavedStep | None = None
         self._skip_step: int | None = None
         self._lock = threading.Lock()
@@ -116,7 +116,7 @@ class Saver:
     def close(self) -> None:
         """Complete the open step. More calls do nothing. Also done at exit."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             run, self._run = self._run, None
         if run is not None:
             self._end(run, self.step_number)
@@ -124,16 +124,11 @@ class Saver:
         _live.discard(self)
 
     @property
-    def closed(self) -> bool:
-        """Return whether `close` was called."""
-        return self._closed
-
-    @property
     def directory(self) -> Path | None:
         """Return the folder of the current step; None before its first value."""
         return None if self._run is None else self._run.directory
 
-    def __enter__(self) -> Saver:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -153,7 +148,7 @@ class Saver:
                 break
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise UsageError("This Saver is closed. Make a new one, or call configure(), to save more.")
 
     def _current(self) -> SavedStep | None:
@@ -210,15 +205,15 @@ class Saver:
             run.disown()
 
 
-def _after_fork() -> None:
-    for saver in list(_live):
-        saver._in_forked_child()
-
-
 @atexit.register
 def _at_exit() -> None:
     for saver in list(_live):
         saver.close()
+
+
+def _after_fork() -> None:
+    for saver in list(_live):
+        saver._in_forked_child()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -233,14 +228,10 @@ def _resolved(config_path: str | Path | None = None, **arguments: Any) -> Config
     Raises ConfigError with every problem at once.
     """
     file: Mapping[str, Any] = {} if config_path is None else load(config_path)
-    level = file.get("level")
-    problems: list[Problem] = []
-    if level is not None and level != "debug":
-        where = file.place("level") if isinstance(file, ConfigFile) else "level"
-        problems.append(Problem(where, f"{level!r} is not single-point save.", _LEVEL))
-    chosen = arguments.get("level")
-    if chosen is not None and chosen != "debug":
-        problems.append(Problem("argument level", f"{brief(chosen)} is not single-point save.", _LEVEL))
+    where = file.place("level") if isinstance(file, ConfigFile) else "level"
+    levels = (where, file.get("level")), ("argument level", arguments.get("level"))
+    wrong = [(where, level) for where, level in levels if level is not None and level != "debug"]
+    problems = [Problem(where, f"{brief(level)} is not single-point save.", _LEVEL) for where, level in wrong]
     try:
         config = resolve(file, **{**arguments, "level": "debug"})
     except ConfigError as error:
@@ -254,10 +245,6 @@ def _resolved(config_path: str | Path | None = None, **arguments: Any) -> Config
     return config
 
 
-def _is_child() -> bool:
-    return multiprocessing.parent_process() is not None
-
-
 def _check_place(config: Config, rank: int | None) -> None:
     """Check dump_path. Raises ConfigError when it cannot be written, or holds an earlier dump of these steps."""
     try:
@@ -268,7 +255,7 @@ def _check_place(config: Config, rank: int | None) -> None:
         unwritable, used = explain(error, config.dump_path), ()
     if unwritable is not None:
         raise ConfigError([Problem("dump_path", unwritable)])
-    if _is_child() and rank is None:
+    if rank is None and multiprocessing.parent_process() is not None:
         return  # it writes beside the process that started it
     if used:
         raise ConfigError([earlier_dump(config.dump_path, used)])

@@ -2,25 +2,28 @@
 
 import argparse
 import itertools
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from attrs import fields
 
 from probe_format.errors import FormatError
+from probe_format.excerpts import text
 from probe_format.read.dump import Rank, open
 from probe_format.read.verify import STATES, verify_rank
 from probe_format.terminal import say, tell
-from probe_format.watch import WatchFile, watch_files
-from probe_format.write.recovery import recover_rank
-from probe_format.write.unpack import unpack_rank
+from probe_format.watch import KINDS, Row, WatchFile, watch_files
+from probe_format.write.recovery import recover_rank, unpack_rank
 
 from .bad import story
 from .command import shown
 from .show import Shown, heading, summary, tree
-from .watched import overview
 
 #: Lines that the tree of non-finite records has at most, unless all are asked for.
 _MOST = 20
+#: Lines of one kind on a watch file.
+_LISTED = 10
 
 
 def _watched(arguments: argparse.Namespace) -> list[WatchFile]:
@@ -50,7 +53,7 @@ def _show(arguments: argparse.Namespace) -> int:
     worst = 0
     watched = _watched(arguments)
     for file in watched:
-        say(*overview(file), "")
+        say(*_overview(file), "")
     for rank in _chosen(arguments, watched):
         try:
             say(heading(rank), *(f"  {line}" for line in summary(rank)), "")
@@ -67,6 +70,39 @@ def _show(arguments: argparse.Namespace) -> int:
             tell(*f"probe show: {error}".split("\n"))
             worst = 1
     return worst
+
+
+def _overview(file: WatchFile) -> Iterator[str]:
+    """Yield what is in a watch file: its steps, the first and last norms of each kind, and what is not finite."""
+    kinds = Counter(column.kind for column in file.columns)
+    steps = f"steps {file.rows[0].step} to {file.rows[-1].step}, " if file.rows else ""
+    facts = [text(file.header[key]) for key in ("framework", "task") if key in file.header]
+    yield f"{file.label}: {', '.join(facts)}, {steps}{len(file.rows)} rows, {file.state}"
+    for kind in KINDS:
+        norms = [(row.step, norm) for row in file.rows if (norm := file.total(row, kind)) is not None]
+        if norms:
+            (first, start), (last, end) = norms[0], norms[-1]
+            of = f"{kinds[kind]} tensors"
+            yield f"  {kind}: norm {start:.6g} in step {first}, {end:.6g} in step {last}, of {of}"
+    bad = [row for row in file.rows if file.bad(row)]
+    if bad:
+        yield f"  not finite in {len(bad)} steps, first in step {bad[0].step}: {', '.join(_names(file, bad[0]))}"
+    for what, why in file.unseen[:_LISTED]:
+        yield f"  not seen: {what} ({why})"
+    for where, message in file.faults[:_LISTED]:
+        yield f"  fault: {where}: {message}"
+    if file.rows:
+        yield f"  last row: {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(file.rows[-1].time))}"
+
+
+def _names(file: WatchFile, row: Row) -> list[str]:
+    found = []
+    for i, column in enumerate(file.columns):
+        norm = row.norm(i)
+        if norm is not None and (norm != norm or i in row.bad):
+            nan, infinite = row.bad.get(i, (0, 0))
+            found.append(f"{column.kind} of {column.name} ({nan} NaN, {infinite} infinite)")
+    return [*found[:_LISTED], *([f"and {len(found) - _LISTED} more"] if len(found) > _LISTED else [])]
 
 
 def _few(lines: Iterator[str], most: int | None) -> Iterator[str]:

@@ -103,7 +103,6 @@ def _view(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    """Return a number from 1 up. Raises ArgumentTypeError when it is not one."""
     number = whole_number(text)
     if not number:
         raise argparse.ArgumentTypeError("0 levels show nothing; write 1 or more")
@@ -116,24 +115,12 @@ def _work(arguments: argparse.Namespace) -> int:
     return RUN[arguments.command](arguments)
 
 
-_OWN = (
-    Command("show", "print the records as a tree by module, with shapes and norms", _view, _work),
-    Command(
-        "verify",
-        "check schema, checksums and tensor files: complete, recovered, empty, torn or damaged",
-        _dump,
-        _work,
-    ),
-    Command("recover", "write the JSON files of a run that was killed, from its journal", _dump, _work),
-    Command(
-        "unpack",
-        "make a file of each tensor in packs (tensor_files: packed), as msprobe has them",
-        _dump,
-        _work,
-    ),
-)
-
-
+_OWN = tuple(Command(name, what, options, _work) for name, options, what in (
+    ("show", _view, "print the records as a tree by module, with shapes and norms"),
+    ("verify", _dump, "check schema, checksums and tensor files: complete, recovered, empty, torn or damaged"),
+    ("recover", _dump, "write the JSON files of a run that was killed, from its journal"),
+    ("unpack", _dump, "make a file of each tensor in packs (tensor_files: packed), as msprobe has them"),
+))  # fmt: skip
 #: Commands of Probe's other packages: what to install for them, and what they do.
 COMMANDS = {
     "check": ("probe-analysis", "run recorded calls again in float64: which is wrong"),

@@ -64,7 +64,6 @@ _LONGEST = 200
 
 
 def _record_lines(record: Record, indent: str, view: Shown) -> Iterator[str]:
-    """Yield the lines of a record: its name and marks, the caller, its tensors and its other values."""
     tensors = record.tensors
     bad = any(tensor.non_finite for tensor in tensors)
     yield f"{indent}{record.name}{_marks(record)}{'  NOT FINITE' if bad and view.brief else ''}"
@@ -84,7 +83,6 @@ def _record_lines(record: Record, indent: str, view: Shown) -> Iterator[str]:
 
 
 def _caller_line(stack: tuple[str, ...], indent: str, view: Shown) -> Iterator[str]:
-    """Yield the line of the code that made the call, where the view shows it and it is known."""
     if view.stack and stack:
         # The innermost frame outside the framework and Probe, also in an installed model package.
         frame = next((frame for frame in stack if not _MACHINERY.match(frame)), stack[0])
@@ -131,7 +129,6 @@ def _tensor(tensor: Tensor) -> str:
 
 
 def _full(tensor: Tensor) -> str:
-    """Format a tensor on one line with max, min and every digit."""
     keys = (("max", tensor.max), ("min", tensor.min), ("mean", tensor.mean), ("norm", tensor.norm))
     numbers = [f"{key} {'-' if value is None else value}" for key, value in keys]
     grad = [] if tensor.requires_grad is None else [f"requires_grad {str(tensor.requires_grad).lower()}"]
@@ -214,7 +211,6 @@ def _report_lines(report: Report) -> Iterator[str]:
 
 
 def _with_those_above(names: set[str], parents: Mapping[str, str | None]) -> set[str]:
-    """Return these nodes and all that they are inside of."""
     found: set[str] = set()
     for name in names:
         above: str | None = name
@@ -225,7 +221,6 @@ def _with_those_above(names: set[str], parents: Mapping[str, str | None]) -> set
 
 
 def _wanted(rank: Rank, view: Shown, parents: Mapping[str, str | None]) -> set[str]:
-    """Return the nodes that are shown for themselves."""
     if len(rank.records):
         return {record.name for record in rank.records if view.takes(record)}
     # Task structure writes construct.json and no records.

@@ -240,7 +240,6 @@ class Fold:
         return {key: blank_slots(form, self.room) for key, form in sides if form is not None}
 
     def _later(self, row: Row, e: Head) -> Row:
-        """Return what a later backward pass through a call fills."""
         passes: list[Row] = row.setdefault(_LATER, [])
         missing = max(e["t"] - len(passes), 0)
         if self.room is not None:

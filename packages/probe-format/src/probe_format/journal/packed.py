@@ -1,7 +1,5 @@
 """Keep rows that are asked for once more, in their order, in a few bytes each: a step may have millions of them."""
 
-from __future__ import annotations
-
 import marshal
 import zlib
 from array import array
@@ -62,7 +60,7 @@ class PackedRows:
     most: int = 8192
     rows_open: dict[str, Any] = field(factory=dict)
     _packed: Packed = field(factory=Packed)
-    _hashes: array[int] = field(factory=lambda: array("q"))
+    _hashes: "array[int]" = field(factory=lambda: array("q"))
 
     def pack(self, ready: Callable[[str], bool] = lambda name: True) -> None:
         """Pack the older half of the rows. ready: whether a row can be; one that is still changed often cannot."""

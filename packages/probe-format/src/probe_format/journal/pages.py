@@ -3,8 +3,6 @@
 A value may have a hole for what comes later, which is filled as the lines are joined.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -51,7 +49,7 @@ class Fillers:
 
     room: Room | None = None
     _known: dict[int, bytes] = field(factory=dict)
-    _places: array[int] = field(factory=lambda: array("q"))
+    _places: "array[int]" = field(factory=lambda: array("q"))
 
     def add(self, number: int, filler: Reference) -> None:
         if isinstance(filler, bytes):
@@ -119,7 +117,6 @@ class Pages:
 
 
 def _chunks(before: bytes, lines: Iterable[bytes], after: bytes) -> Iterator[bytes]:
-    """Yield an object of lines in pieces of about a megabyte."""
     waiting, size, end = [before], 0, after
     for piece in filter(None, lines):
         waiting.append(piece if end is not after else piece[1:])

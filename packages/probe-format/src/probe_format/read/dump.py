@@ -20,14 +20,7 @@ from probe_format.errors import DamagedError, FormatError, UsageError
 from probe_format.excerpts import brief
 from probe_format.jsonio import meant
 from probe_format.plain_files import in_memory, read_file, read_plain, refuse_link
-from probe_format.schema.calls import (
-    Construct,
-    Stack,
-    check_construct,
-    check_stack,
-    parse_construct,
-    parse_stack,
-)  # fmt: skip
+from probe_format.schema import calls
 from probe_format.schema.dump import Document, parse_dump
 from probe_format.schema.form import misfits
 from probe_format.schema.report import SCHEMA, Report, parse_report
@@ -51,11 +44,12 @@ def open(path: str | Path) -> Dump:
     """
     if not isinstance(path, str | os.PathLike):
         raise UsageError(f"open wants the path of a dump, not {brief(path)}.")
-    found = find.find(Path(path))
+    found, file = find.find(Path(path))
     steps: dict[tuple[Path, int | None], list[Rank]] = {}
     for folder in found:
-        rank = Rank(folder.path, folder.rank, folder.step, folder.file, folder.mode)
-        steps.setdefault((folder.step_path, folder.step), []).append(rank)
+        number, step, mode = find.place_of(folder)
+        rank = Rank(folder, number, step, file, mode)
+        steps.setdefault((folder if step is None else folder.parent, step), []).append(rank)
     return Dump(Path(path), tuple(Step(where, n, tuple(r), r[0].mode) for (where, n), r in steps.items()))
 
 
@@ -215,16 +209,20 @@ class Rank:
         return lost_in(self.documents, empty=self.is_empty)
 
     @cached_property
-    def stack(self) -> Stack:
+    def stack(self) -> calls.Stack:
         """Return the stacks of the calls; empty when none were written."""
         raw = self._text(layout.STACK)
-        return Stack() if raw is None else parse_stack(raw, str(self.path / layout.STACK))
+        return calls.Stack() if raw is None else calls.parse_stack(raw, str(self.path / layout.STACK))
 
     @cached_property
-    def construct(self) -> Construct:
+    def construct(self) -> calls.Construct:
         """Return which call ran inside which module; empty when that was not written, and at level L1."""
         raw = self._text(layout.CONSTRUCT)
-        return Construct() if raw is None else parse_construct(raw, str(self.path / layout.CONSTRUCT))
+        return (
+            calls.Construct()
+            if raw is None
+            else calls.parse_construct(raw, str(self.path / layout.CONSTRUCT))
+        )
 
     @property
     def tensor_folder(self) -> Path:
@@ -333,4 +331,4 @@ def _check_forms(fold: Fold, records: bool) -> None:
                 raise ValueError(str(problem))
 
 
-_CHECKS = {layout.STACK: check_stack, layout.CONSTRUCT: check_construct}
+_CHECKS = {layout.STACK: calls.check_stack, layout.CONSTRUCT: calls.check_construct}

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from attrs import frozen
-
 from probe_format import layout
 from probe_format.errors import FormatError
 from probe_format.plain_files import read_file
@@ -16,29 +14,15 @@ from probe_format.suggest import nearest
 _BESIDE = (layout.STACK, layout.CONSTRUCT, layout.REPORT, layout.JOURNAL)
 
 
-@frozen
-class RankFolder:
-    """Locate one rank's folder.
+def find(path: Path) -> tuple[list[Path], Path | None]:
+    """Return the folders of the ranks at or below ``path``, by step, then rank, and the file if ``path`` is one.
 
-    step, rank: None where the folders' names do not contain them.
-    file: the file that the user asked for, if it was one.
-    mode: ``graph`` or ``pynative`` where the step's folder is in one of that name, and is not by PyTorch; else None.
+    Raises FormatError when there are none.
     """
-
-    path: Path
-    step_path: Path
-    step: int | None = None
-    rank: int | None = None
-    file: Path | None = None
-    mode: layout.Mode | None = None
-
-
-def find(path: Path) -> list[RankFolder]:
-    """Return the ranks at or below ``path``, by step, then rank. Raises FormatError when there are none."""
     path = Path(os.path.abspath(path))  # a later chdir must not move what is read later
     if path.is_file():
         _check_file(path)
-        return [_rank_folder(path.parent, path)]
+        return [path.parent], path
     if not path.is_dir():
         raise FormatError(f"{path} does not exist.{_near(path)}")
     found = list(_inside_only(path))
@@ -47,7 +31,7 @@ def find(path: Path) -> list[RankFolder]:
     if not found:
         why = "it has no step folders, no rank folders and no dump.json"
         raise FormatError(f"{path} is not a dump: {why}.{_inside(path)}")
-    return found
+    return found, None
 
 
 def _check_file(path: Path) -> None:
@@ -60,7 +44,7 @@ def _check_file(path: Path) -> None:
         raise FormatError(f"{path} is not a dump: give a folder, a dump.json or a debug.json.")
 
 
-def _inside_only(path: Path) -> Iterator[RankFolder]:
+def _inside_only(path: Path) -> Iterator[Path]:
     """Yield the ranks below ``path``. Raises FormatError when a link leads out of it."""
     root = os.path.realpath(path)
     for mode in layout.MODES:
@@ -68,7 +52,7 @@ def _inside_only(path: Path) -> Iterator[RankFolder]:
     for step in layout.find_steps(path):
         _check_inside(step.path, root)
     for folder in _below(path):
-        _check_inside(folder.path, root)
+        _check_inside(folder, root)
         yield folder
 
 
@@ -79,14 +63,13 @@ def _check_inside(path: Path, root: str) -> None:
         raise FormatError(f"{what}. Give that path itself to read it.")
 
 
-def _below(path: Path) -> Iterator[RankFolder]:
+def _below(path: Path) -> Iterator[Path]:
     is_rank = layout.STEP_DIR.fullmatch(path.parent.name) and _is_rank(path)
     if is_rank or layout.is_dump_dir(path) or (path / layout.REPORT).is_file():
-        yield _rank_folder(path)
+        yield path
         return
     for step in layout.find_steps(path):
-        found = map(_rank_folder, filter(_is_rank, step.path.iterdir()))
-        yield from sorted(found, key=lambda each: (-1 if each.rank is None else each.rank, each.path.name))
+        yield from sorted(filter(_is_rank, step.path.iterdir()), key=lambda each: (_number(each), each.name))
 
 
 def _is_rank(path: Path) -> bool:
@@ -94,15 +77,21 @@ def _is_rank(path: Path) -> bool:
     return bool(layout.RANK_DIR.fullmatch(path.name)) and path.is_dir() and any(path.iterdir())
 
 
-def _rank_folder(path: Path, file: Path | None = None) -> RankFolder:
-    step, rank = layout.STEP_DIR.fullmatch(path.parent.name), layout.RANK_DIR.fullmatch(path.name)
-    number = int(rank[1]) if rank and rank[1] else None
-    if step is None:
-        return RankFolder(path, path, None, number, file)
-    mode = layout.mode_of(path.parent.parent)
+def _number(path: Path) -> int:
+    rank = layout.RANK_DIR.fullmatch(path.name)
+    return int(rank[1]) if rank and rank[1] else -1
+
+
+def place_of(path: Path) -> tuple[int | None, int | None, layout.Mode | None]:
+    """Return the rank and the step that a rank's folder is of, None where the folders' names do not contain them.
+
+    And the mode: ``graph`` or ``pynative`` where the step's folder is in one of that name, and is not by PyTorch.
+    """
+    step, number = layout.STEP_DIR.fullmatch(path.parent.name), _number(path)
+    mode = layout.mode_of(path.parent.parent) if step else None
     if mode is not None and _is_of_torch(path):  # a dump_path of that name
         mode = None
-    return RankFolder(path, path.parent, int(step[1]), number, file, mode)
+    return None if number < 0 else number, int(step[1]) if step else None, mode
 
 
 _FRAMEWORK = re.compile(rb'"framework": ?"([^"]*)"')

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import field, frozen
 
 from probe_format import names
+from probe_format.errors import FormatError
+from probe_format.excerpts import cut
 from probe_format.jsonio import meant
-from probe_format.names import parse_debug_name
 from probe_format.schema.dump import Document
 from probe_format.schema.form import path_text
-from probe_format.schema.tensor_objects import tensors
+from probe_format.schema.parts import Side, side_of
+from probe_format.schema.tensor_objects import is_tensor, others, tensors, why_lost
 from probe_format.suggest import did_you_mean
 
 from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .dump import Rank
-
-
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from itertools import chain, islice
-
-from probe_format.errors import FormatError
-from probe_format.excerpts import cut
-from probe_format.schema.parts import Side, side_of
-from probe_format.schema.tensor_objects import is_tensor, others, why_lost
 
 
 @frozen(repr=False)
@@ -86,7 +80,7 @@ class Record:
     def parsed(self) -> names.Name:
         """Return the parts of the name. Raises FormatError when neither Probe nor msprobe writes such names."""
         saved = self._document.header.get("level") == "debug"  # msprobe 1.2 writes its names in another form
-        return parse_debug_name(self.name) if saved else names.parse_name(self.name)
+        return names.parse_debug_name(self.name) if saved else names.parse_name(self.name)
 
     @property
     def kind(self) -> Literal["forward", "backward", "parameters_grad", "optimizer_grad", "debug"]:

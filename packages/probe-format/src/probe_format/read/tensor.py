@@ -152,12 +152,12 @@ class Tensor:
         Raises FormatError when nothing was saved, DamagedError when the file is missing or not whole,
         ProbeError when torch is needed and not installed.
         """
-        from probe_format.tensors import files  # here, as most who open a dump read no file of a tensor
+        from probe_format.tensors import files, npy_file  # here, as most who open a dump read no tensor file
 
         path = self._saved()
         with in_memory(str(path)):
             if path.suffix == ".npy":
-                return files.load_npy(path)
+                return npy_file.load_npy(path)
             values = _as_numpy(files.load_pt(path), path)
             if self.dtype == "torch.complex32" and values.dtype == np.uint8:  # as bytes (spec/layout.md)
                 halves = values.reshape(-1).view(np.float16).astype(np.float32)

@@ -141,12 +141,12 @@ class TensorFiles:
             yield f"its file {path.name} has the CRC-32 {found}, its record says {brief(tensor.checksum)}."
 
     def _numbers(self, path: Path | Entry, tensor: Tensor, true: Stats) -> Iterator[str]:
-        """Yield how the record's numbers differ from the true ones. msprobe computes some in the tensor's dtype."""
         near = 1e-3 * max(abs(true.max or 0), abs(true.min or 0))  # what is left where elements cancel out
         for name, close in ((each.key, each.near) for each in TABLE if each.near):
             found, said, off = getattr(true, name.lower()), tensor.statistic(name), near * (name == "Mean")
             if found is None or said is None:
                 continue
+            # msprobe computes some in the tensor's dtype
             sure = self.own or (math.isfinite(found) and math.isfinite(said) and name != "Norm")
             same = math.isclose(found, said, rel_tol=close, abs_tol=off) or (found != found and said != said)
             if sure and not same:

@@ -199,7 +199,6 @@ def parse_object(raw: bytes, where: str) -> dict[str, Any]:
 
 
 def _is_cut(raw: bytes, error: Exception) -> bool:
-    """Return whether the parser failed because the text ended too early."""
     if not isinstance(error, json.JSONDecodeError) or not raw.lstrip().startswith(b"{"):
         return False
     return error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")

@@ -7,17 +7,7 @@ The fields of a class (of attrs, or a TypedDict) are the keys of a JSON object, 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NotRequired,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints
 
 from attrs import NOTHING, fields
 
@@ -31,14 +21,8 @@ Count = Annotated[int, {"minimum": 0, "description": "a count"}]
 
 _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
 _CLASSES = {"string": str, "boolean": bool, "null": NoneType, "array": list, "object": dict}
-_WORDS = {
-    "string": "a text",
-    "boolean": "true or false",
-    "array": "a list",
-    "object": "a JSON object",
-    "null": "null",
-}
-_WORDS |= {"integer": "a whole number", "number": "a number"}
+_WORDS = {"string": "a text", "boolean": "true or false", "array": "a list", "null": "null"}
+_WORDS |= {"object": "a JSON object", "integer": "a whole number", "number": "a number"}
 _checks: dict[str, Check] = {}
 
 
@@ -77,11 +61,8 @@ def schema_of(kind: Any) -> dict[str, Any]:
         size = len(inner)
         return {"type": "array", "prefixItems": [*map(schema_of, inner)], "minItems": size, "maxItems": size}
     hints = get_type_hints(kind, include_extras=True)
-    needed = (
-        kind.__required_keys__
-        if is_typeddict(kind)
-        else [f.name for f in fields(kind) if f.default is NOTHING]
-    )
+    needed = getattr(kind, "__required_keys__", None)  # of a TypedDict
+    needed = [each.name for each in fields(kind) if each.default is NOTHING] if needed is None else needed
     properties = {key: schema_of(hint) for key, hint in hints.items()}
     return {"type": "object", "required": [key for key in hints if key in needed], "properties": properties}
 

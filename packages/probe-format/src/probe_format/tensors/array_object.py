@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from probe_format.checksum import crc32_hex, xor_hex
+from probe_format.checksum import crc32, xor_hex
 
 from .narrow_floats import narrow_name
 from .native import stats_in
@@ -26,7 +26,9 @@ def array_object(
 
     checksum: None, ``md5`` (a CRC-32, as msprobe writes) or ``xor``.
     """
-    body: dict[str, Any] = {"type": _type_name(a), "dtype": str(a.dtype), "shape": list(a.shape)}
+    cls = type(a)
+    name = "numpy.ndarray" if cls is np.ndarray else f"{cls.__module__}.{cls.__qualname__}"
+    body: dict[str, Any] = {"type": name, "dtype": str(a.dtype), "shape": list(a.shape)}
     a = np.asarray(a)
     numeric = a.dtype.kind in "biufc" or _is_extended(a.dtype)
     if not numeric:
@@ -36,7 +38,8 @@ def array_object(
         found = array_stats(a, zero_count=zero_count, sketch=sketch)
         body.update(stats_json(found, statistics=statistics))
     if checksum is not None:
-        body["md5"] = checksum_of(_raw(a), checksum)
+        raw = np.ascontiguousarray(a).reshape(-1).view(np.uint8) if a.size else np.empty(0, np.uint8)
+        body["md5"] = checksum_of(raw.data, checksum)
     return body
 
 
@@ -60,20 +63,9 @@ def stored(a: Array) -> Array:
 
 def checksum_of(raw: bytes | memoryview, kind: str) -> str:
     """Return the value of the key ``md5``, by ``kind``: ``md5`` (a CRC-32, as msprobe writes) or ``xor``."""
-    return crc32_hex(raw) if kind == "md5" else xor_hex(raw)
+    return f"{crc32(raw):08x}" if kind == "md5" else xor_hex(raw)
 
 
 def _is_extended(dtype: np.dtype[Any]) -> bool:
     """Return whether the dtype is one of ml_dtypes, known by its scalar type without importing that package."""
     return dtype.type.__module__.partition(".")[0] == "ml_dtypes"
-
-
-def _type_name(a: Array) -> str:
-    cls = type(a)
-    return "numpy.ndarray" if cls is np.ndarray else f"{cls.__module__}.{cls.__qualname__}"
-
-
-def _raw(a: Array) -> memoryview:
-    """Return the bytes in C order."""
-    flat = np.ascontiguousarray(a).reshape(-1)
-    return memoryview(flat.view(np.uint8).data if flat.size else b"")

@@ -18,7 +18,6 @@ from probe_format.checksum import crc32
 from probe_format.errors import DamagedError, FormatError, ProbeError
 from probe_format.safe_files import Folder, naming
 
-from .npy_file import read_npy
 from .pack import Place, opened
 from .pt_file import Buffer
 
@@ -32,11 +31,8 @@ def write_parts(path: Path | str, parts: Sequence[Buffer], folder: Folder | None
     Raises OSError when it cannot; then there is no file.
     """
     if folder is None:
-        folder = Folder(Path(path).parent)
-        try:
-            return write_parts(Path(path).name, parts, folder)
-        finally:
-            folder.close()
+        with Folder(Path(path).parent) as held:
+            return write_parts(Path(path).name, parts, held)
     name = str(path)
     try:
         fd = folder.new_file(name)
@@ -104,14 +100,6 @@ def npy_head(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(head, about)
     return head.getvalue()
-
-
-def load_npy(path: Place) -> npt.NDArray[Any]:
-    """Read a ``.npy`` file, never unpickling.
-
-    Raises DamagedError when it is cut short or no .npy file, OSError when it cannot be opened.
-    """
-    return read_npy(path)
 
 
 def load_pt(path: Place) -> Any:

@@ -1,18 +1,18 @@
-"""Compute statistics by `probe_fast` (extra ``fast``), in one read of the memory; where it is not, by the reference.
+"""Compute statistics of memory by `probe_fast` (extra ``fast``), in one read; where it is not, by the reference.
 
 Both give the same numbers within the bounds of the specification, and the very same extremes and counts.
 """
 
+import ctypes
+import functools
 import math
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import stats
-from .addresses import array_at
 from .narrow_floats import code_values
 from .sketch import rounded
 
@@ -24,6 +24,22 @@ except ImportError:
 
 #: Returns how many threads may compute; it is asked where there are many elements.
 Threads = Callable[[], int] | None
+
+
+def memory_at(address: int, size: int) -> Any:
+    """Return ``size`` bytes of memory as a writable buffer, which does not keep them alive."""
+    return _buffer(size).from_address(address)
+
+
+def array_at(address: int, count: int, dtype: str) -> npt.NDArray[Any]:
+    """Return ``count`` contiguous elements in memory as an array, which does not keep them alive."""
+    kind = np.dtype(dtype)
+    return np.frombuffer(memory_at(address, count * kind.itemsize), kind)
+
+
+@functools.lru_cache(maxsize=512)  # making the type takes longer than using it
+def _buffer(size: int) -> Any:
+    return ctypes.c_char * size
 
 
 def by_reference(address: int, count: int, kind: str, threads: object = None) -> stats.Numbers | None:
@@ -45,7 +61,7 @@ def by_reference(address: int, count: int, kind: str, threads: object = None) ->
 numbers_at = four if WAY else by_reference
 
 
-@cache
+@functools.cache
 def _name_of(dtype: np.dtype[Any]) -> str:
     return dtype.name  # which numpy puts together each time
 
@@ -111,7 +127,6 @@ def stats_at(
 
 
 def _ends(found: "Measured", kind: str) -> tuple[stats.Number, stats.Number]:
-    """Return the largest and the smallest of integers or booleans."""
     if kind == "bool":
         return found.max == 1.0, found.min == 1.0
     if not kind.endswith("64"):
@@ -120,7 +135,7 @@ def _ends(found: "Measured", kind: str) -> tuple[stats.Number, stats.Number]:
     return (found.top, found.bottom) if kind == "int64" else (found.top & mask, found.bottom & mask)
 
 
-@cache
+@functools.cache
 def _table(name: str) -> int | None:
     """Return the address of what the 256 codes of a format mean, which is kept; None of what is no such format."""
     return code_values(name).ctypes.data if "float8" in name else None

@@ -53,7 +53,7 @@ class NpyHeader:
 
 
 def npy_header(path: Place) -> NpyHeader:
-    """Read the header alone; the file may be shorter than it says. Raises like `read_npy`."""
+    """Read the header alone; the file may be shorter than it says. Raises like `load_npy`."""
     with _named(path), opened(path) as file:
         return _header(file)
 
@@ -134,7 +134,7 @@ def _dtype(descr: Any, depth: int = 0) -> np.dtype[Any]:
     return whole
 
 
-def read_npy(path: Place) -> npt.NDArray[Any]:
+def load_npy(path: Place) -> npt.NDArray[Any]:
     """Read the array, never unpickling; bfloat16 as float32.
 
     Raises DamagedError when the file is not whole, OSError when it cannot be opened.
@@ -148,7 +148,7 @@ def read_npy(path: Place) -> npt.NDArray[Any]:
 
 
 def map_npy(path: Place) -> npt.NDArray[Any]:
-    """Map the array into memory: its bytes are read when they are used. Raises like `read_npy`."""
+    """Map the array into memory: its bytes are read when they are used. Raises like `load_npy`."""
     with _named(path), opened(path) as file:
         header = _whole(file)
         values = mapped(path, header.dtype, header.offset, math.prod(header.shape)) if header.size else None

@@ -48,6 +48,12 @@ class Entry:
         """Return ``.pt`` or ``.npy``."""
         return self.name[self.name.rindex(".") :]
 
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the content piece by piece. Raises OSError."""
+        with opened(self) as file:
+            while piece := file.read(_PIECE):
+                yield piece
+
     def check(self, wanted: object = None) -> None:
         """Raise DamagedError where the content is not what was written. wanted: its ``data_crc32``, if known."""
         with opened(self) as file:
@@ -114,7 +120,6 @@ def _scanned(fd: int, path: Path) -> Iterator[tuple[Entry, bool]]:
 
 
 def _parsed(raw: bytes, at: int, path: Path) -> tuple[Entry, bool] | None:
-    """Return the entry that begins here; None where no whole head does."""
     if raw[:4] != _MAGIC or len(raw) < _START.size + _HEAD.size:
         return None
     size, crc, length, again = _HEAD.unpack_from(raw, _START.size)

@@ -1,6 +1,12 @@
-"""Find the tensors that a ``.pt`` file's pickle describes: dtype, shape, stride and the place of their elements."""
+"""Find the tensors that a ``.pt`` file's pickle describes: dtype, shape, stride and the place of their elements.
 
+Nothing is imported and nothing called: a stand-in takes the place of each name.
+"""
+
+import io
 import math
+import pickle
+import pickletools
 from typing import Any
 
 from attrs import frozen
@@ -8,8 +14,13 @@ from attrs import frozen
 from probe_format.errors import DamagedError, FormatError
 
 from .pt_file import STORAGES, UNTYPED
-from .pt_pickle import Name, Reduction, Stored, unpickled
 
+_MOST_BYTES = 1 << 16
+_OPCODES = {
+    "PROTO", "GLOBAL", "REDUCE", "BINPERSID", "MARK", "TUPLE", "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "BINPUT",
+    "LONG_BINPUT", "BINGET", "LONG_BINGET", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT",
+    "BINUNICODE", "STOP",
+}  # fmt: skip
 _MOST_DIMENSIONS = 64
 _INT64 = 1 << 63
 
@@ -32,6 +43,75 @@ _NAMES = {
     _TENSOR, _TYPED_TENSOR, _PARAMETER, _QUANTISED, _SPARSE, _HOOKS, _LAYOUT, _SIZE, _UNTYPED, *_STORAGES, *_DTYPES,
     "torch.per_tensor_affine", "torch.per_channel_affine", "torch.per_channel_affine_float_qparams",
 }  # fmt: skip
+
+
+@frozen
+class _Reduction:
+    """Stand for what a call returns. function: its name."""
+
+    function: str
+    arguments: tuple[Any, ...]
+
+
+@frozen
+class _Name:
+    """Stand for what the pickle imports."""
+
+    name: str
+
+    def __call__(self, *arguments: Any) -> _Reduction:
+        return _Reduction(self.name, arguments)
+
+
+@frozen
+class _Stored:
+    """Stand for a storage. what: what torch.save says of it: kind, member, device and number of elements."""
+
+    what: Any
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> _Name:
+        if (full := f"{module}.{name}") not in _NAMES:
+            raise FormatError(f"its pickle names {full[:80]!a}, which no tensor needs")
+        return _Name(full)
+
+    def persistent_load(self, what: Any) -> _Stored:
+        return _Stored(what)
+
+
+def _unpickled(content: bytes) -> Any:
+    """Return what the pickle makes, with a `_Name`, `_Reduction` or `_Stored` for what unpickling would import or call.
+
+    `pickle.Unpickler` alone would not be safe: one opcode can make it reserve gigabytes (a memo's number, a bytearray's
+    size), and others build or call what a tensor never needs. So the opcodes are screened first, in a pickle of 64 KiB
+    at most, and those that pass take no more memory than the pickle has bytes, but for a small factor.
+    """
+    if len(content) > _MOST_BYTES:
+        raise FormatError(f"its pickle has {len(content)} bytes, more than that of a tensor")
+    try:
+        end = _screened(content)
+        if end != len(content):
+            raise ValueError("it does not end where it stops")
+        return _PlainUnpickler(io.BytesIO(content)).load()
+    except FormatError:
+        raise
+    except Exception as error:
+        raise DamagedError(f"its pickle is damaged ({str(error)[:100]})") from None
+
+
+def _screened(content: bytes) -> int:
+    """Return where the pickle ends. Raises FormatError for an opcode that no tensor needs, ValueError for damage."""
+    end = 0
+    for op, arg, at in pickletools.genops(content):
+        if op.name not in _OPCODES:
+            raise FormatError(f"its pickle has the opcode {op.name}, which no tensor needs")
+        if op.name == "PROTO" and arg != 2:
+            raise ValueError(f"it is of protocol {arg}")
+        if op.name == "LONG_BINPUT" and int(arg or 0) >= len(content):
+            raise ValueError("it remembers more than it has")
+        end = (at or 0) + 1
+    return end
 
 
 @frozen
@@ -66,14 +146,14 @@ class PtTensor:
         return True
 
 
-def tensors_of(pickle: bytes, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
+def tensors_of(content: bytes, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
     """Return the tensors that the pickle makes, within the storages.
 
     sizes: bytes of each storage, by member name.
     Raises DamagedError when torch.save writes no such pickle or it does not fit the storages, FormatError when it may
     be a pickle of something other than a tensor; the messages have no file name.
     """
-    found = _value(unpickled(pickle, _NAMES), sizes)
+    found = _value(_unpickled(content), sizes)
     unused = set(sizes) - {tensor.storage for tensor in found}
     if unused:
         raise DamagedError(f"no tensor uses its member {min(unused)}")
@@ -86,10 +166,10 @@ def _value(value: Any, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
         function, arguments = _call(arguments[0])  # a parameter holds no other
     if function == _TENSOR and len(arguments) == 6:
         return (_tensor(arguments, None, sizes),)
-    if function == _TYPED_TENSOR and len(arguments) == 7 and isinstance(arguments[6], Name):
+    if function == _TYPED_TENSOR and len(arguments) == 7 and isinstance(arguments[6], _Name):
         return (_tensor(arguments[:6], arguments[6].name, sizes),)
     if function == _QUANTISED and len(arguments) == 7 and isinstance(arguments[4], tuple):
-        inside = [item for item in arguments[4] if isinstance(item, Reduction)]
+        inside = [item for item in arguments[4] if isinstance(item, _Reduction)]
         own = _tensor((*arguments[:4], *arguments[5:]), None, sizes, plain=False)
         return (own, *(_part(item, sizes) for item in inside))
     if function == _SPARSE and len(arguments) == 2 and isinstance(arguments[1], tuple):
@@ -100,7 +180,6 @@ def _value(value: Any, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
 
 
 def _part(value: Any, sizes: dict[str, int]) -> PtTensor:
-    """Return a tensor that is part of another one."""
     function, arguments = _call(value)
     if function == _TENSOR and len(arguments) == 6:
         return _tensor(arguments, None, sizes, plain=False)
@@ -108,13 +187,7 @@ def _part(value: Any, sizes: dict[str, int]) -> PtTensor:
 
 
 def _call(value: Any) -> tuple[str, tuple[Any, ...]]:
-    if (
-        isinstance(value, Reduction)
-        and isinstance(value.function, Name)
-        and isinstance(value.arguments, tuple)
-    ):
-        return value.function.name, value.arguments
-    return "", ()
+    return (value.function, value.arguments) if isinstance(value, _Reduction) else ("", ())
 
 
 def _hooks(value: Any) -> bool:
@@ -146,8 +219,13 @@ def _tensor(arguments: Any, dtype: str | None, sizes: dict[str, int], *, plain: 
 
 def _storage(stored: Any, dtype: str | None) -> tuple[str, int, str, int]:
     """Return dtype, bytes of one element, name of the member, and number of elements."""
-    what = stored.what if isinstance(stored, Stored) else ()
-    if not isinstance(what, tuple) or len(what) != 5 or what[0] != "storage" or not isinstance(what[1], Name):
+    what = stored.what if isinstance(stored, _Stored) else ()
+    if (
+        not isinstance(what, tuple)
+        or len(what) != 5
+        or what[0] != "storage"
+        or not isinstance(what[1], _Name)
+    ):
         raise FormatError("its pickle has no storage where a tensor has one")
     _, kind, key, place, count = what
     if not (isinstance(key, str) and key.isascii() and key.isdigit() and isinstance(place, str)):

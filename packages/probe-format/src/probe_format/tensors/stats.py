@@ -112,7 +112,9 @@ def _joined(parts: Sequence[tuple[Stats, int]]) -> Stats:
     stats, elements = [s for s, _ in parts], sum(n for _, n in parts)
     nan, above, below = (sum(getattr(s, name) for s in stats) for name in ("nan", "posinf", "neginf"))
     zeros = None if stats[0].zeros is None else sum(s.zeros or 0 for s in stats)
-    top, low = _extremes(stats)
+    ends = [(s.max, s.min) if s.all_finite else (s.finite_max, s.finite_min) for s in stats]
+    tops, lows = ([x for x in each if x is not None] for each in zip(*ends, strict=True))
+    top, low = max(tops, default=None), min(lows, default=None)
     if not (nan or above or below):
         mean = math.fsum(s.mean * (n / elements) for s, n in parts if s.mean is not None)
         return Stats(top, low, mean, math.hypot(*[s.norm or 0.0 for s in stats]), zeros=zeros)
@@ -134,14 +136,6 @@ def not_finite(
     mn = -math.inf if below else low
     mx, mn = (-math.inf if mx is None else mx), (math.inf if mn is None else mn)
     return Stats(mx, mn, mean, math.inf, nan, above, below, top, low, zeros)
-
-
-def _extremes(stats: Sequence[Stats]) -> tuple[Any, Any]:
-    """Return the largest and the smallest finite number; None where there is none."""
-    tops = [s.max if s.all_finite else s.finite_max for s in stats]
-    lows = [s.min if s.all_finite else s.finite_min for s in stats]
-    top = max((x for x in tops if x is not None), default=None)
-    return top, min((x for x in lows if x is not None), default=None)
 
 
 def distinct(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], int]:

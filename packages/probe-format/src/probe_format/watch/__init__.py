@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from probe_format.on_demand import on_demand
 
-from .column import ABSENT, KINDS, Column, Kind
-from .writer import WatchWriter, free_place
+from .writer import ABSENT, KINDS, Column, Kind, WatchWriter, free_place
 
 # A run that is watched writes and never reads.
 if TYPE_CHECKING:

@@ -1,11 +1,9 @@
 """Read a watch file, whole or cut off, also while it grows (spec/watch.md)."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from attrs import define, field, frozen
@@ -14,7 +12,7 @@ from probe_format import jsonio, layout
 from probe_format.errors import FormatError
 from probe_format.journal.reading import Frames
 
-from .column import KINDS, MAGIC, Column
+from .writer import KINDS, MAGIC, Column
 
 State = Literal["complete", "torn", "damaged", "empty"]
 _MOST_COLUMNS = 1 << 24
@@ -67,7 +65,7 @@ class WatchFile:
     _numbers: dict[str, Any] = field(factory=dict)
 
     @classmethod
-    def read(cls, path: Path) -> WatchFile:
+    def read(cls, path: Path) -> Self:
         """Return a file with all that it has now. Raises FormatError when it is none, OSError as opening does."""
         found = cls(path)
         found.more()

@@ -1,25 +1,46 @@
 """Write a watch file: one frame for each step, each with one write (spec/watch.md)."""
 
-from __future__ import annotations
-
-import fcntl
 import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
+from attrs import frozen
 
 from probe_format import jsonio, layout
 from probe_format.journal.events import Event, fault
 from probe_format.journal.frames import JournalWriter
-from probe_format.safe_files import Folder
+from probe_format.safe_files import Folder, locked
 
-from .column import MAGIC, VERSION, Column
-
+MAGIC = b"PROBEW1\n"
+VERSION = "1.0"
+Kind = Literal["gradients", "weights", "moments", "updates", "activations"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+#: The number of a column that has none in a step.
+ABSENT = -1.0
 _SMALLEST, _LARGEST = 1.1754943508222875e-38, 3.4028234663852886e38  # of the normal float32
+
+
+@frozen
+class Column:
+    """Name what a number is of.
+
+    layer: the qualified name of the module. what: the tensor in it, as ``weight`` or ``output.0``.
+    elements: how many it had when it was named.
+    """
+
+    kind: Kind | Literal["?"]
+    layer: str
+    what: str
+    elements: int
+
+    @property
+    def name(self) -> str:
+        """Return layer and tensor, as ``blocks.0.up.weight``."""
+        return f"{self.layer}.{self.what}" if self.layer else self.what
 
 
 def free_place(dump_path: Path, rank: int | None) -> Path | None:
@@ -33,20 +54,9 @@ def free_place(dump_path: Path, rank: int | None) -> Path | None:
     except FileNotFoundError:
         return path
     try:
-        return None if _locked(fd) else path.with_name(f"proc{os.getpid()}{path.suffix}")
+        return None if locked(fd) else path.with_name(f"proc{os.getpid()}{path.suffix}")
     finally:
         os.close(fd)
-
-
-def _locked(fd: int) -> bool:
-    """Lock a file; return whether nobody else has."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass  # a file system without locks
-    return True
 
 
 class WatchWriter:
@@ -58,7 +68,7 @@ class WatchWriter:
         folder = Folder(path.parent, path.parent.parent).make()
         os.close(folder.new_file(path.name))
         self._journal = JournalWriter(path, lambda *_: None, folder=folder, magic=MAGIC)
-        _locked(self._journal.descriptor)
+        locked(self._journal.descriptor)
         about = {"watch_version": VERSION, **header, "started": time.time()}
         self._journal.append(({"k": "head", "header": about}, ()))
         self._named = 0

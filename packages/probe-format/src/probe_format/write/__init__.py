@@ -11,7 +11,7 @@ from .claim import Claim, in_use
 from .clear import clear, discard
 from .coverage import Coverage, Summary, Tally, slot_of
 from .disk import NoRoom, check_writable, explain, reason, remains
-from .documents import FORMAT_VERSION, Documents, amend_report, documents_bytes, write_documents
+from .documents import FORMAT_VERSION, Documents, amend_report, write_documents
 from .look import Look
 from .rank_writer import RankWriter
 
@@ -24,6 +24,6 @@ else:
 
 __all__ = [
     "FORMAT_VERSION", "Claim", "Count", "Coverage", "Documents", "Look", "NoRoom", "RankWriter", "Recovery",
-    "Summary", "Tally", "amend_report", "check_writable", "clear", "discard", "documents_bytes", "explain", "in_use",
+    "Summary", "Tally", "amend_report", "check_writable", "clear", "discard", "explain", "in_use",
     "reason", "recover", "recover_rank", "remains", "slot_of", "write_documents",
 ]  # fmt: skip

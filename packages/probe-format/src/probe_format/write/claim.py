@@ -1,9 +1,6 @@
 """Claim the folders of one process in a dump, so that the steps of two processes never mix."""
 
-from __future__ import annotations
-
 import contextlib
-import fcntl
 import os
 import threading
 import time
@@ -12,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from probe_format.layout import DUMP, dump_path_of, find_steps, holds_data, rank_dir
-from probe_format.safe_files import Folder, make_folder
+from probe_format.safe_files import Folder, locked, make_folder
 
 _lock = threading.Lock()
-_claims: weakref.WeakSet[Claim] = weakref.WeakSet()
+_claims: "weakref.WeakSet[Claim]" = weakref.WeakSet()
 
 
 class Claim:
@@ -71,7 +68,7 @@ class Claim:
         for other in _owners(folder):
             if other is not self and not other._active:
                 other.release()  # of this process, and done with it
-        if not _locked(folder.fd):
+        if not locked(folder.fd):
             folder.close()
             return False
         self.release()
@@ -108,7 +105,7 @@ def _is_taken(dump_path: Path, name: str, mine: Claim | None) -> bool:
         # It may not be there, or no folder.
         with Folder(step.path / name) as folder, contextlib.suppress(OSError):
             owners = list(_owners(folder))
-            if (mine and any(each._active for each in owners)) or not (owners or _locked(folder.fd)):
+            if (mine and any(each._active for each in owners)) or not (owners or locked(folder.fd)):
                 return True
     return False
 
@@ -120,19 +117,8 @@ def _owners(folder: Folder) -> Iterator[Claim]:
             yield each
 
 
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # a file system without locks
-    return True
-
-
 @contextlib.contextmanager
 def _alone(dump_path: Path) -> Iterator[None]:
-    """Keep others from claiming a folder of a dump meanwhile."""
     with Folder(dump_path) as folder:
         _wait_for(folder.fd)
         yield
@@ -152,13 +138,12 @@ def held_report(directory: Path) -> Iterator[None]:
 def _wait_for(fd: int) -> None:
     """Wait for a lock: whoever holds it needs a moment, unless it was stopped meanwhile."""
     for _ in range(100):
-        if _locked(fd):
+        if locked(fd):
             break
         time.sleep(0.01)
 
 
-def _in_forked_child() -> None:
-    """Close the child's copies, which would hold the parent's folders for as long as the child lives."""
+def _in_forked_child() -> None:  # its copies would hold the parent's folders for as long as it lives
     global _lock
     _lock = threading.Lock()
     for each in list(_claims):

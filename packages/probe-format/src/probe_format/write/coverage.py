@@ -113,6 +113,8 @@ class Tally:
 
 #: How many norms are kept.
 LARGEST = 5
+#: The norm of token numbers and masks means nothing.
+_WHOLE = ("int", "uint", "bool")
 
 
 @define
@@ -145,7 +147,9 @@ class Summary:
         if norm is None:
             return
         if norm - norm == 0:
-            if norm > self.least and not _is_whole(tensor.get("dtype")):
+            if norm > self.least and not str(tensor.get("dtype")).rpartition(".")[2].lower().startswith(
+                _WHOLE
+            ):
                 if self.found:  # they came before
                     self.settle()
                 with self._lock:
@@ -190,8 +194,3 @@ def slot_of(label: str | None, path: ValuePath) -> str:
     if label is not None:
         shown = (label, *path) if label else (*path, 0)
     return ".".join(map(str, shown))
-
-
-def _is_whole(dtype: object) -> bool:
-    """Return whether a dtype is integer or boolean: the norm of token numbers and masks means nothing."""
-    return str(dtype).rpartition(".")[2].lower().startswith(("int", "uint", "bool"))

@@ -44,7 +44,8 @@ def explain(error: OSError, path: Path) -> str:
     if error.errno == errno.EROFS:
         return f"dump_path {path}: the file system is read-only. Please {other}."
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        what = _file_in_the_way(Path(error.filename or path))
+        where = Path(error.filename or path)
+        what = next((p for p in (where, *where.parents) if os.path.exists(p) and not os.path.isdir(p)), where)
         return f"dump_path {path}: {what} is a file, not a directory. Remove it, or {other}."
     if error.errno == errno.ENAMETOOLONG:
         return f"dump_path {path}: the path is too long for this file system. Please {other}."
@@ -91,10 +92,6 @@ def _full(error: OSError, path: Path) -> str:
     if state.f_files and not state.f_favail and state.f_bavail:
         return "the file system has no room for more files (no inodes left)"
     return f"the disk is full ({_size(state.f_bavail * state.f_frsize)} free)"
-
-
-def _file_in_the_way(path: Path) -> Path:
-    return next((p for p in (path, *path.parents) if os.path.exists(p) and not os.path.isdir(p)), path)
 
 
 def _size(count: int) -> str:

@@ -45,21 +45,11 @@ class Documents:
 
     def pages(self) -> Pages:
         nodes = {} if self.header.get("level") == "L1" else self.construct
-        records, stack, construct = map(_lines, (self.data, self.stack, nodes))
+        records, stack, construct = (
+            (b",\n%b: %b" % (*map(jsonio.dumps, pair),) for pair in each.items())
+            for each in (self.data, self.stack, nodes)
+        )
         return Pages(self.header, records, stack, construct, self.coverage, self.faults)
-
-
-def _lines(mapping: Mapping[str, Any]) -> Iterator[bytes]:
-    for key, value in mapping.items():
-        yield b",\n%b: %b" % (jsonio.dumps(key), jsonio.dumps(value))
-
-
-def documents_bytes(documents: Documents) -> dict[str, bytes]:
-    """Return the JSON files of msprobe's layout, the one with the records first.
-
-    The first has one record a line (spec/dump.md). It is dump.json, or debug.json, which is then the only one.
-    """
-    return {name: b"".join(chunks) for name, chunks in documents.pages().files().items()}
 
 
 def write_documents(
@@ -91,7 +81,8 @@ def write_pages(
         passed = written[name] = _Passed(not written, has_files)
         folder.replace(name, passed.through(chunks))
     if pages.faults:
-        folder.replace(layout.ERRORS, _fault_log(pages.faults))
+        told = "\n".join(f"{f['count']} x {f['where']}\n{f['message']}\n" for f in pages.faults)
+        folder.replace(layout.ERRORS, told.encode("utf-8", "replace"))
     records = next(iter(written.values()))
     report = {
         "format_version": FORMAT_VERSION,
@@ -180,11 +171,6 @@ class _Passed:
             if self.has_files:
                 self.tensor_files += chunk.count(b'"data_name":"')
             yield chunk
-
-
-def _fault_log(faults: list[dict[str, Any]]) -> bytes:
-    lines = [f"{f['count']} x {f['where']}\n{f['message']}\n" for f in faults]
-    return "\n".join(lines).encode("utf-8", "replace")
 
 
 def now() -> str:

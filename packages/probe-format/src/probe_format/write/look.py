@@ -8,7 +8,7 @@ from probe_format import jsonio
 from probe_format.journal.pages import HOLE, Pages
 from probe_format.names import ParamsGradName, parsed
 from probe_format.schema.finite import Suspect, suspect_of
-from probe_format.schema.parts import Parts, parts_of
+from probe_format.schema.parts import parts_of
 
 # Inside JSON strings the quotes are escaped, so only keys match. All five counts are there, or none.
 _NON_FINITE, _KNOWN, _LOST = b'"nan_count":', b'"Max":', b'"lost":'
@@ -63,14 +63,9 @@ class Look:
             suspect = suspect_of(name, order, parts)
             if suspect is not None:
                 self.suspects.append(suspect)
-            if is_gradient:
-                self._measure(name, parts)
-
-    def _measure(self, name: str, parts: Parts) -> None:
-        of = parsed(name)
-        if not isinstance(of, ParamsGradName) or (found := self.norms.get(of.moment)) is None:
-            return
-        for value in parts.values:
-            norm = jsonio.number(value.tensor.get("Norm"))
-            if isinstance(norm, int | float):
-                found[f"{of.path}.{of.cls}", value.slot.rpartition(".")[0]] = float(norm)
+            of = parsed(name) if is_gradient else None
+            if isinstance(of, ParamsGradName) and (found := self.norms.get(of.moment)) is not None:
+                for value in parts.values:
+                    norm = jsonio.number(value.tensor.get("Norm"))
+                    if isinstance(norm, int | float):
+                        found[f"{of.path}.{of.cls}", value.slot.rpartition(".")[0]] = float(norm)

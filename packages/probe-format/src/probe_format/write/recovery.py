@@ -1,13 +1,15 @@
-"""Recover whole files from the journal that a killed run left (spec/journal.md)."""
+"""Make whole files: of the journal that a killed run left (spec/journal.md), and of packs (spec/layout.md, 2.3)."""
 
 import functools
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from attrs import evolve, frozen
 
 from probe_format import layout
-from probe_format.errors import FormatError, TooLargeError
+from probe_format.errors import DamagedError, FormatError, TooLargeError
 from probe_format.journal.reading import read_journal
 from probe_format.plain_files import in_memory, refuse_link
 from probe_format.read.dump import Rank, journal_fold, known_forms, open
@@ -86,3 +88,40 @@ def recover_rank(rank: Rank) -> Recovery:
         return result("nothing", str(error))
     outcome: Literal["whole", "partial"] = "partial" if contents.state == "damaged" else "whole"
     return result(outcome, detail, report["records"], report["tensors"])
+
+
+def unpack_rank(rank: Rank) -> tuple[int, list[str]]:
+    """Make a file of each tensor in a rank's packs, hard links of equal ones, and remove the packs.
+
+    Returns how many, and what is wrong with those of which no file was made; then the packs stay. Each file is whole
+    before it takes its name, and the packs go last: it can be ended and run again.
+
+    Raises FormatError where a run may still append to the packs, OSError when a file cannot be written.
+    """
+    if rank.packed and rank.source == "journal":
+        path = rank.path / layout.JOURNAL
+        raise FormatError(
+            f"{path} is of a run that goes on or was killed. Run 'probe recover' when it has ended."
+        )
+    damaged: list[str] = []
+    firsts: dict[tuple[Path, int], str] = {}
+    with Folder(rank.tensor_folder, layout.dump_path_of(rank.path)) as folder:
+        for name, entry in rank.packed.items():
+            first = firsts.setdefault((entry.path, entry.start), name)
+            try:
+                if first == name or not _linked(first, name, folder):
+                    entry.check()
+                    folder.replace(name, entry.pieces())
+            except DamagedError as error:
+                damaged.append(str(error))
+        for pack in () if damaged else {entry.path.name for entry in rank.packed.values()}:
+            folder.remove(pack)
+    return len(rank.packed) - len(damaged), damaged
+
+
+def _linked(first: str, name: str, folder: Folder) -> bool:
+    with suppress(OSError):
+        folder.remove(name)
+        os.link(first, name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd, follow_symlinks=False)
+        return True
+    return False  # there are no links here

@@ -1,16 +1,20 @@
-"""Write the JSON that Ascend's own interface (aclInit, aclmdlSetDump, torch_npu) reads."""
+"""Write the JSON that Ascend's own dumper reads (aclInit, aclmdlSetDump, torch_npu), and switch it by torch_npu."""
 
+import contextlib
+import importlib
+import json
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import attrs
-from probe_format.errors import ConfigError, Problem
+from probe_format.errors import ConfigError, Problem, UsageError
+from probe_format.safe_files import make_folder, replace_file
 from probe_runtime.config import choice, flag, key
 
-from probe_kernel.control.description import as_tuple, checked, plain_path
+from probe_kernel.control.description import as_check, as_tuple, checked, plain_path
 from probe_kernel.control.iteration_ranges import parse_iterations
-from probe_kernel.control.option_checks import as_check
 
 Side = Literal["all", "input", "output"]
 Level = Literal["op", "kernel", "all"]
@@ -116,11 +120,12 @@ def _path(dump: AclDump) -> Iterator[Problem]:
 
 
 def _together(dump: AclDump) -> Iterator[Problem]:
-    """Refuse other options beside debug or scene: the interface returns an error for the pair."""
     if dump.stats is not None and dump.data != "stats":
         what = f"is for data 'stats', and data is {dump.data or 'tensor'!r}."
         yield Problem("stats", what, 'Leave it out, or write data="stats".')
-    if not dump.debug and dump.scene is None:
+    if (
+        not dump.debug and dump.scene is None
+    ):  # beside one of these the interface returns an error for any other
         return
     if dump.debug and dump.scene is not None:
         yield Problem("scene", "goes with no other kind of dump, debug is on.", "Leave one of them out.")
@@ -128,3 +133,70 @@ def _together(dump: AclDump) -> Iterator[Problem]:
     for name in ("models", "mode", "level", "step", "data", "stats"):
         if getattr(dump, name) != getattr(attrs.fields(AclDump), name).default:
             yield Problem(name, what, "Leave it out.")
+
+
+_NEEDED = ("init_dump", "set_dump", "finalize_dump", "synchronize")
+
+
+@attrs.frozen
+class NpuDumper:
+    """Switch the dumper of ``torch_npu.npu``. npu: that module, or an object with its four functions."""
+
+    npu: Any
+
+    @contextlib.contextmanager
+    def dumping(self, config: Path) -> Iterator[None]:
+        """Dump every operator that runs in the block, as the ACL file ``config`` says."""
+        self.npu.synchronize()  # wait for earlier operators, which do not belong to the call
+        self.npu.init_dump()
+        try:
+            self.npu.set_dump(str(config))
+            self.npu.synchronize()
+            yield
+        finally:
+            try:
+                self.npu.synchronize()  # wait for the operators that the call queued
+            finally:
+                self.npu.finalize_dump()
+                self.npu.synchronize()
+
+    @contextlib.contextmanager
+    def same_random(self) -> Iterator[None]:
+        """Restore the state of the random numbers at the end of the block, so that they are drawn again after it."""
+        get, put = getattr(self.npu, "get_rng_state", None), getattr(self.npu, "set_rng_state", None)
+        state = get() if get is not None and put is not None else None
+        torch = importlib.import_module("torch")
+        with torch.random.fork_rng(devices=[]):
+            try:
+                yield
+            finally:
+                if state is not None and put is not None:
+                    put(state)
+
+
+def find_npu() -> Any:
+    """Return ``torch_npu.npu``. Raises UsageError when it is not installed, or too old to dump."""
+    try:
+        npu = importlib.import_module("torch_npu").npu
+    except ImportError as e:
+        raise UsageError(
+            "Kernels of PyTorch are dumped by Ascend's own dumper, and torch_npu is not installed. On a machine with "
+            "an NPU install it (pip install torch_npu); elsewhere use level L0, L1 or mix."
+        ) from e
+    if missing := [name for name in _NEEDED if not hasattr(npu, name)]:
+        what = f"it has no npu.{missing[0]}. Install a newer one."
+        raise UsageError(f"This torch_npu cannot dump kernels: {what}")
+    return npu
+
+
+def write_acl(folder: Path, mode: str) -> Path:
+    """Write ``kernel_config_{pid}.json`` for single operators into ``folder``, creating it; return the file's path.
+
+    mode: all, input or output.
+    Raises ConfigError when an option is wrong, OSError when the file cannot be written.
+    """
+    document = acl_settings(AclDump(path=str(folder), mode=mode))  # type: ignore[arg-type]
+    make_folder(folder)
+    path = folder / f"kernel_config_{os.getpid()}.json"
+    replace_file(path, f"{json.dumps(document, indent=4)}\n".encode())
+    return path

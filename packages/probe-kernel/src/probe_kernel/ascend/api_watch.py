@@ -14,7 +14,7 @@ from probe_format.names import ApiName, parse_name
 from probe_format.suggest import nearest
 from probe_runtime.notice import log, notice
 
-from .npu import NpuDumper
+from .acl import NpuDumper
 from .replay import Call, Kwargs, Replay, differentiable, replayed
 
 
@@ -31,8 +31,7 @@ def parse_api(text: Any, where: str) -> ApiName | Problem:
 
 
 class _InCall(threading.local):
-    def __init__(self) -> None:
-        self.inside = 0
+    inside = 0
 
 
 @define(eq=False)

@@ -13,8 +13,7 @@ from probe_format.safe_files import replace_file
 from probe_format.suggest import did_you_mean
 from probe_format.terminal import ProgressLine, say, tell
 
-from probe_kernel.convert.convert_file import TYPES, Conversion, bin_files
-from probe_kernel.convert.convert_many import convert_all
+from probe_kernel.convert import TYPES, Conversion, bin_files, convert_all
 from probe_kernel.export.export import export
 from probe_kernel.files.dtypes import find_dtype
 from probe_kernel.files.tensor_layouts import TARGETS

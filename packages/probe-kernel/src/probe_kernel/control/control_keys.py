@@ -70,7 +70,6 @@ class KeyReader:
             self._translate(given)
 
     def _given(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keys of all sections that count."""
         given: dict[str, Any] = {}
         for section, known in _KEYS.items():
             keys = document.get(section, {})

@@ -4,8 +4,8 @@ import contextlib
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,11 @@ from .outcome import DumpOutcome, inspect_dump
 
 # MindSpore 2.9 and later keep the state in the first; the second is then a copy, and may be older.
 _MODULES = ("mindspore.graph.api", "mindspore.common.api")
+_KEPT: tuple[Callable[[Any], Iterable[object]], ...] = (
+    lambda api: api.function_phases,
+    lambda api: chain.from_iterable(api.cells_compile_cache.values()),
+    lambda api: api.ms_compile_cache,
+)
 
 
 def compiled_graphs() -> tuple[str, ...]:
@@ -29,23 +34,13 @@ def compiled_graphs() -> tuple[str, ...]:
     2.10.0). It drops graphs whose Cell is gone, but keeps the names by which it warns of recompilation. A compile that
     failed counts too: 2.7.0 has read the settings by then.
     """
-    return tuple(dict.fromkeys(name for module in _MODULES for name in _in(sys.modules.get(module))))
-
-
-def _in(api: Any) -> Iterator[str]:
-    kept: tuple[Callable[[], Iterable[object]], ...] = (
-        lambda: api.function_phases,
-        lambda: chain.from_iterable(api.cells_compile_cache.values()),
-        lambda: api.ms_compile_cache,
-    )
-    for phases in kept:
+    found: dict[str, None] = {}
+    for module, kept in product(_MODULES, _KEPT):
         with contextlib.suppress(AttributeError, TypeError):
-            yield from [_readable(str(phase)) for phase in phases()]
-
-
-def _readable(name: str) -> str:
-    """Cut off the path, addresses and times: ``__main__.train./home/me/t.py.81`` becomes ``__main__.train``."""
-    return re.sub(r"(\./.*|([./]\d+)+\.?)$", "", name) or name
+            names = map(str, kept(sys.modules.get(module)))
+            # without path, addresses and times: __main__.train./home/me/t.py.81 is __main__.train
+            found |= {re.sub(r"(\./.*|([./]\d+)+\.?)$", "", name) or name: None for name in names}
+    return tuple(found)
 
 
 @attrs.define(eq=False)

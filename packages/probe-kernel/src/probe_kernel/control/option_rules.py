@@ -7,10 +7,9 @@ from attrs import evolve, frozen
 from probe_format.errors import Problem
 
 from .backends import Backend
-from .description import KernelDump, checked
+from .description import KernelDump, checked, folder
 from .iteration_ranges import Iterations
 from .kernel_patterns import KernelPattern
-from .option_checks import folder
 
 _VARIABLE = "MS_DIAGNOSTIC_DATA_PATH"
 

@@ -84,7 +84,7 @@ def inspect_dump(
             here.append(STATISTIC)
         if not here:
             continue
-        old = read_mapping(Path(folder)).names
+        old, _ = read_mapping(Path(folder))
         for name in here:
             files += 1
             size += os.path.getsize(os.path.join(folder, name))

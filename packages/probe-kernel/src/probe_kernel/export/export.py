@@ -16,7 +16,7 @@ from probe_kernel.graph.model import Operator
 from probe_kernel.output_folder import folder_in
 from probe_kernel.read.dump import Dump, Rank
 from probe_kernel.read.iteration import Iteration
-from probe_kernel.read.kernel import Kernel, TensorSlot
+from probe_kernel.read.kernel import TensorSlot
 from probe_kernel.trace.match import match
 
 from .tensor_json import head_json, tensor_json
@@ -109,18 +109,14 @@ class _StepDraft:
             name = f"Kernel.{prefix}{kernel.op_type}.{kernel.name}.{kernel.count}.{direction}"
             while name in self.data:  # two nets, or two streams, have a kernel of the same name
                 name = name.replace("Kernel.", "Kernel.other.", 1)
-            self.data[name] = self._record(name, kernel, direction)
+            inputs, outputs = self._side(name, kernel.inputs), self._side(name, kernel.outputs)
+            given = {"input": inputs} if gradient else {"input_args": inputs, "input_kwargs": {}}
+            self.data[name] = {**given, "output": outputs}
             self.construct[name] = self._parent(scope, direction)
             if operator is not None and operator.frames:
                 self.frames.setdefault(tuple(_stack_of(operator)), []).append(name)
             self.coverage.add("seen", "kernels")
             self.coverage.add("recorded", "kernels")
-
-    def _record(self, name: str, kernel: Kernel, direction: str) -> dict[str, Any]:
-        inputs, outputs = self._side(name, kernel.inputs), self._side(name, kernel.outputs)
-        if direction == "backward":
-            return {"input": inputs, "output": outputs}
-        return {"input_args": inputs, "input_kwargs": {}, "output": outputs}
 
     def _side(self, record: str, slots: tuple[TensorSlot, ...]) -> list[Any]:
         """Return the tensors at their index, null where nothing was dumped; none behind an absurd gap."""

@@ -1,13 +1,19 @@
-"""Parse the header of an Ascend ``bin`` file, toolkit.dumpdata.DumpData (spec/kernel-files.md)."""
+"""Parse the header of an Ascend ``bin`` file, toolkit.dumpdata.DumpData (spec/kernel-files.md).
 
-from collections.abc import Callable, Mapping, Sequence
+It is protobuf, which is read without protobuf, of which MindSpore pins a version: only what this header needs, and
+each length is checked against the bytes that are there. Source: https://protobuf.dev/programming-guides/encoding/
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 from probe_format.errors import DamagedError
 
-from .protobuf_wire import Value, fields, integers, signed, text
-
+_Value = int | memoryview
+_MOST_FIELDS = 1 << 20  # far beyond any header: millions of tiny ones would take minutes
+_VARINT, _BYTES = 0, 2
+_FIXED = {1: 8, 5: 4}  # the wire types of numbers of a fixed size, and their bytes
 _MOST_DIMENSIONS = 64
 _MOST_TENSORS = 1 << 16
 
@@ -60,13 +66,13 @@ def parse_dump_data(message: memoryview) -> tuple[str, Parts]:
     """Return the operator's full name, and what lies in the file. Raises DamagedError for no header."""
     op_name = ""
     parts: dict[str, list[Tensor]] = {"input": [], "output": [], "l1buffer": [], "space": []}
-    for number, value in fields(message):
+    for number, value in _fields(message):
         if number == 6:
-            op_name = text(value)
+            op_name = _text(value)
         elif number in _PARTS:
             io, readers = _PARTS[number]
             found = {}
-            for part, inner in fields(_message(value)):
+            for part, inner in _fields(_message(value)):
                 if part in readers:
                     key, read = readers[part]
                     found[key] = read(inner)
@@ -76,44 +82,113 @@ def parse_dump_data(message: memoryview) -> tuple[str, Parts]:
     return op_name, parts
 
 
-def _dtype(value: Value) -> str:
-    number = signed(_integer(value))
+def _fields(message: memoryview) -> Iterator[tuple[int, _Value]]:
+    """Yield (field number, value) of a message in order; a value is an int, or the bytes of a text or a message.
+
+    Raises DamagedError when the bytes are not a message.
+    """
+    at, end, count = 0, len(message), 0
+    while at < end:
+        count += 1
+        if count > _MOST_FIELDS:
+            raise DamagedError(f"a protobuf message has over {_MOST_FIELDS} fields")
+        tag, at = _varint(message, at)
+        number, kind = tag >> 3, tag & 7
+        if not 0 < number < 1 << 29:
+            raise DamagedError(f"there is no protobuf field with the number {number}")
+        if kind == _VARINT:
+            value, at = _varint(message, at)
+            yield number, value
+        elif kind == _BYTES:
+            size, at = _varint(message, at)
+            yield number, _take(message, at, size)
+            at += size
+        elif size := _FIXED.get(kind, 0):
+            yield number, int.from_bytes(_take(message, at, size), "little")
+            at += size
+        else:
+            raise DamagedError(f"protobuf field {number} has the unknown wire type {kind}")
+
+
+def _integers(value: _Value) -> Iterator[int]:
+    """Yield the numbers of a repeated integer field, packed or one by one. Raises DamagedError when one is cut."""
+    if isinstance(value, int):
+        yield value
+        return
+    at = 0
+    while at < len(value):
+        number, at = _varint(value, at)
+        yield number
+
+
+def _signed(value: int) -> int:
+    """Return an int32 or enum with its sign: a negative one is encoded in ten bytes."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _text(value: _Value) -> str:
+    if isinstance(value, int):
+        raise DamagedError(f"a text was expected, and the number {value} is there")
+    return bytes(value).decode("utf-8", "replace")
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            raise DamagedError("a protobuf number is cut short")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & (1 << 64) - 1, at
+    raise DamagedError("a protobuf number has over ten bytes")
+
+
+def _take(data: memoryview, at: int, size: int) -> memoryview:
+    if size > len(data) - at:
+        raise DamagedError(f"a protobuf field of {size} bytes has only {len(data) - at} of them")
+    return data[at : at + size]
+
+
+def _dtype(value: _Value) -> str:
+    number = _signed(_integer(value))
     return _DTYPES.get(number, f"DTYPE_{number}")
 
 
-def _format(value: Value) -> str:
-    number = signed(_integer(value))
+def _format(value: _Value) -> str:
+    number = _signed(_integer(value))
     # The upper bits of a format carry its sub-format and C0 in newer releases.
     return FORMATS.get(number) or FORMATS.get(number & 0xFF) or f"FORMAT_{number}"
 
 
-def _shape(value: Value) -> tuple[int, ...]:
+def _shape(value: _Value) -> tuple[int, ...]:
     dims: list[int] = []
-    for number, sizes in fields(_message(value)):
-        for dim in integers(sizes) if number == 1 else ():
+    for number, sizes in _fields(_message(value)):
+        for dim in _integers(sizes) if number == 1 else ():
             dims.append(dim)
             if len(dims) > _MOST_DIMENSIONS:
                 raise DamagedError(f"a shape has over {_MOST_DIMENSIONS} dimensions")
     return tuple(dims)
 
 
-def _inline(value: Value) -> bytes | None:
+def _inline(value: _Value) -> bytes | None:
     return bytes(_message(value)) or None
 
 
-def _integer(value: Value) -> int:
+def _integer(value: _Value) -> int:
     if isinstance(value, int):
         return value
     raise DamagedError("a number was expected in the header, and bytes are there")
 
 
-def _message(value: Value) -> memoryview:
+def _message(value: _Value) -> memoryview:
     if isinstance(value, int):
         raise DamagedError(f"a part of the header was expected, and the number {value} is there")
     return value
 
 
-Readers = dict[int, tuple[str, Callable[[Value], Any]]]
+Readers = dict[int, tuple[str, Callable[[_Value], Any]]]
 """The fields of a part by their numbers: what they are called here, and how they are read."""
 _TENSOR: Readers = {1: ("dtype", _dtype), 2: ("format", _format), 3: ("shape", _shape)}
 _PIECE: Readers = {2: ("inline", _inline), 3: ("size", _integer)}

@@ -87,7 +87,6 @@ def parse_ir(lines: Iterator[str], where: str = "the graph") -> Graph:
 
 
 def _drafts(lines: Iterator[str]) -> Iterator[_OperatorLines]:
-    """Yield the lines of each operator."""
     draft: _OperatorLines | None = None
     for number, line in enumerate(lines, start=1):
         begins = (" = " in line and _HEAD.match(line)) or _RETURN.match(line)

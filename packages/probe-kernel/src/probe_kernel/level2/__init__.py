@@ -3,7 +3,7 @@
 The configuration is msprobe's: list, step, rank, task, summary_mode and data_mode select kernels here.
 """
 
-from probe_kernel.ascend.npu import find_npu
+from probe_kernel.ascend.acl import find_npu
 
 from .mindspore import MindSporeKernels, description_of, mindspore_notes, mindspore_problems
 from .torch import TorchKernels, torch_notes, torch_problems

@@ -8,8 +8,8 @@ from probe_format.errors import ConfigError, Problem
 from probe_format.names import ApiName
 from probe_runtime.config import Config
 
+from probe_kernel.ascend.acl import NpuDumper, find_npu, write_acl
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
-from probe_kernel.ascend.npu import NpuDumper, find_npu, write_acl
 
 from .mindspore import common_problems
 

@@ -20,6 +20,7 @@ from .iteration import Iteration
 
 _HEADER = "NodeExecutionOrder-FullNameWithScope"
 _NUMBER = re.compile(r"_graph_(\d+)\.")
+_READ = ("order", "history", "metadata")
 
 
 def open(path: str | Path) -> "Dump":
@@ -115,14 +116,10 @@ class Rank:
     @property
     def problems(self) -> Iterator[str]:
         """Yield what could not be understood outside the iterations: graphs, order, metadata, unknown files."""
-        for graph in self.graphs.values():
+        for owner, name in (*((lazy, "graph") for lazy in self.graphs.values()), *((self, n) for n in _READ)):
             try:
-                yield from graph.graph.problems
-            except (FormatError, OSError) as error:
-                yield str(error)
-        for read in (lambda: self.order, lambda: self.history, lambda: self.metadata):
-            try:
-                read()
+                found = getattr(owner, name)
+                yield from found.problems if isinstance(found, Graph) else ()
             except (FormatError, OSError) as error:
                 yield str(error)
         if self.iterations[0].folder.layout in ("mindspore", "constants"):

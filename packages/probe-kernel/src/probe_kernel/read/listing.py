@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import frozen
 from probe_format.plain_files import read_file
 
 from .file_name import FileName, is_file_name, parse_file_name
@@ -32,12 +32,12 @@ class Listing:
 
 def list_files(folder: Path) -> Listing:
     """List the files of a folder; a problem is what cannot be understood. Raises OSError."""
-    mapping = read_mapping(folder)
-    files, problems, lost = [], list(mapping.problems), list(mapping.problems)
+    names, problems = read_mapping(folder)
+    files, lost = [], [*problems]
     for path in sorted(folder.iterdir()):
         if path.name in (STATISTIC, MAPPING) or path.is_dir():
             continue
-        name = mapping.names.get(path.name, path.name)
+        name = names.get(path.name, path.name)
         if not path.is_file():  # opening a pipe would block
             problems.append(f"{path.name} is neither a file nor a folder, or a link that leads nowhere.")
         elif is_file_name(name):
@@ -52,21 +52,16 @@ def list_files(folder: Path) -> Listing:
     return Listing(tuple(files), tuple(problems), tuple(lost))
 
 
-@frozen
-class TrueNames:
-    """Hold the true names of renamed files, and sentences on lines of mapping.csv of no use."""
+def read_mapping(folder: Path) -> tuple[dict[str, str], list[str]]:
+    """Return the true names of a folder's renamed files, and sentences on lines of mapping.csv of no use.
 
-    names: dict[str, str] = field(factory=dict)
-    problems: tuple[str, ...] = ()
-
-
-def read_mapping(folder: Path) -> TrueNames:
-    """Read the mapping of a folder, lines ``file,true name`` without a header; empty without mapping.csv."""
+    The lines are ``file,true name``, without a header; there is nothing without mapping.csv.
+    """
     path = folder / MAPPING
-    if not path.is_file():
-        return TrueNames()
     names: dict[str, str] = {}
-    problems = []
+    problems: list[str] = []
+    if not path.is_file():
+        return names, problems
     there = frozenset(os.listdir(folder))
     lines = read_file(path).decode("utf-8-sig", "surrogateescape").split("\n")
     for number, line in enumerate(lines, start=1):
@@ -79,4 +74,4 @@ def read_mapping(folder: Path) -> TrueNames:
             problems.append(f"mapping.csv, line {number}, names {file[:80]}, which is not in the folder.")
         else:
             names[file] = name
-    return TrueNames(names, tuple(problems))
+    return names, problems

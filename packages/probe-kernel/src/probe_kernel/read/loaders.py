@@ -17,6 +17,7 @@ from probe_format.tensors import load_pt, map_npy, npy_header
 
 from probe_kernel.files.bin_file import Section, mapped, open_bin
 from probe_kernel.files.dtypes import decode, dtype_of
+from probe_kernel.files.dump_data import Tensor
 
 from .file_name import FileName, Kind
 
@@ -81,13 +82,10 @@ def _pt(path: Path, name: FileName) -> Contents:
 
 def _bin(path: Path, name: FileName) -> Contents:
     file = open_bin(path)
-    found = tuple(_section(section) for section in file.sections if section.tensor is not None)
-    return found, file.problems
+    return tuple(_section(each, each.tensor) for each in file.sections if each.tensor), file.problems
 
 
-def _section(section: Section) -> Part:
-    tensor = section.tensor
-    assert tensor is not None
+def _section(section: Section, tensor: Tensor) -> Part:
     about = section.io, section.slot, tensor.format, tensor.dtype
     return Part(*about, lambda: tensor.shape, lambda _: section.load())
 

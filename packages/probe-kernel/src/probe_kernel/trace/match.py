@@ -74,7 +74,9 @@ def _by_name(
 
     cautious: whether to accept kernels that contradict the operator in anything but their sizes.
     """
-    ways: tuple[tuple[How, Callable[[str], str]], ...] = (("name", flat), ("last part", _last))
+    ways: tuple[tuple[How, Callable[[str], str]], ...] = (
+        ("name", flat), ("last part", lambda name: flat(name.rpartition("/")[2])),
+    )  # fmt: skip
     for how, key in ways:
         taken = {id(match.operator) for match in found.values()}
         by_key: dict[str, list[Operator]] = {}
@@ -87,10 +89,6 @@ def _by_name(
                 against = list(_contradictions(same[0], kernel))
                 if not against or (cautious and all(kind != "elements" for kind, _ in against)):
                     found[name] = Match(same[0], name, how, tuple(text for _, text in against))
-
-
-def _last(full_name: str) -> str:
-    return flat(full_name.rpartition("/")[2])
 
 
 def _by_order(operators: list[Operator], kernels: list[Kernel], order: Sequence[str]) -> dict[str, Match]:

@@ -1,29 +1,35 @@
-"""Convert one ``bin`` file to npy, pt or raw files, named as msaccucmp names them."""
+"""Convert ``bin`` files, many with several threads, to npy, pt or raw files, named as msaccucmp names them."""
 
 import json
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from attrs import evolve, frozen
-from probe_format.errors import FormatError, ProbeError
+from probe_format.errors import FormatError, ProbeError, UsageError
 from probe_format.tensors import npy_bytes, npy_head, pt_bytes
 
 from probe_kernel.files.bin_file import BinFile, Section, open_bin
 from probe_kernel.files.dtypes import dtype_of
-from probe_kernel.files.opdebug import is_opdebug, opdebug_json
 from probe_kernel.files.tensor_layouts import convert, in_order
+from probe_kernel.output_folder import folder_in
 from probe_kernel.read.file_name import is_file_name, parse_file_name
 from probe_kernel.read.find import walk
 from probe_kernel.read.listing import NO_TRUE_NAME, list_files, read_mapping
+from probe_kernel.read.overflow import is_opdebug, opdebug_json
 
 from .destination import Destination
 from .reordered import LARGE, Reordered
 
 Array = npt.NDArray[Any]
 Type = Literal["npy", "bin", "pt", "msnpy"]
-TYPES: tuple[Type, ...] = ("npy", "bin", "pt", "msnpy")
+TYPES: tuple[Type, ...] = get_args(Type)
+# Each worker holds a tensor and up to two copies of it, so their number bounds the memory.
+_MOST_WORKERS = 8
 
 
 @frozen
@@ -94,7 +100,6 @@ Content = list[bytes | memoryview] | Reordered
 
 
 def _made(file: BinFile, name: str, section: Section, how: Conversion) -> tuple[str, Content]:
-    """Return the name of the file that a tensor becomes, and what to write to it."""
     head = f"{name}.{section}"
     tensor = section.tensor
     if tensor is None:
@@ -165,7 +170,7 @@ def bin_files(source: Path) -> tuple[list[tuple[Path, str]], list[str]]:
     exist, OSError when a folder cannot be opened.
     """
     if source.is_file():
-        name = read_mapping(source.parent).names.get(source.name, source.name)
+        name = read_mapping(source.parent)[0].get(source.name, source.name)
         if name == source.name or is_file_name(name):
             return [(source, name)], []
         return [(source, source.name)], [f"{source}: {NO_TRUE_NAME}; it keeps its own."]
@@ -178,3 +183,37 @@ def bin_files(source: Path) -> tuple[list[tuple[Path, str]], list[str]]:
         files += [(path, str(name)) for path, name in here.files if name.kind == "bin"]
         problems += [f"{folder}: {lost}" for lost in here.lost]
     return files, problems
+
+
+def convert_all(
+    files: Iterable[tuple[Path, str]], source: Path, out: Path, how: Conversion, workers: int | None = None
+) -> Iterator[ConvertOutcome]:
+    """Convert ``files`` to ``out``, in the same folders as below ``source``; yield the outcomes as they are ready.
+
+    files: as `bin_files` returns them.
+    workers: threads; by default one for each core, at most 8. Reading, writing and numpy's copies let others run.
+
+    Each worker has two files at most in its queue, so memory is bounded by the largest files. A conversion that is
+    stopped early (Ctrl-C) leaves whole files, and their lines in mapping.csv.
+
+    Raises UsageError when ``out`` is the folder of ``source``, or a folder in it is a link; OSError when it cannot be
+    made.
+    """
+    workers = workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
+    root = source if source.is_dir() else source.parent
+    if out.resolve() == root.resolve():
+        raise UsageError("The converted files want a folder of their own: give another -o.")
+    destination = Destination()
+    with ThreadPoolExecutor(workers, "probe-convert") as pool:
+        under_way: set[Future[ConvertOutcome]] = set()
+        try:
+            for path, name in files:
+                folder = folder_in(out, path.parent.relative_to(root))
+                under_way.add(pool.submit(convert_file, path, folder, how, name, destination))
+                if len(under_way) >= 2 * workers:
+                    done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+                    yield from (future.result() for future in done)
+            yield from (future.result() for future in wait(under_way).done)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # files already being converted are finished
+            raise
