@@ -275,7 +275,7 @@ class Shared:
             self._sheets.append(Tabled.of(tables, [form for form, *_ in packed]))
             yield from map(_one, packed)
             return
-        numbers = tables.numbers[known.taken].ravel().tolist()
+        numbers = tables.numbers[known.taken].ravel()
         others, forms, at, begun = known.others(tables), [*known.forms], 0, 0
         for n in sorted(known.special.union(others)):
             if n not in known.special and "lost" not in "".join(others[n].values()):
@@ -419,7 +419,7 @@ class CompactRun(Run):
         for document in run.rank.documents:
             known = None if among else compact.damaged
             for forms, floats, rest in shared.records(document, known, len(compact.forms)):
-                compact.floats.extend(floats)
+                compact.floats.frombytes(np.asarray(floats, "d").tobytes())
                 compact._others.update((len(compact.forms) + n, own) for n, own in rest.items())
                 compact.forms.extend(forms)
         ends = accumulate((form.counts[0] for form in compact.forms), initial=0)

@@ -74,13 +74,11 @@ def united(one: Piles, two: Piles, most: int, unions: dict[Any, Any] | None = No
     return found if len(found) <= most else None
 
 
-def joined(
-    one: Mapping[Any, Mapping[Any, Any]], two: Mapping[Any, Mapping[Any, Any]]
-) -> dict[Any, dict[Any, Any]]:
-    """Return two tables of tables as one: what is in both is united by its `with_`."""
-    found = {key: dict(inner) for key, inner in one.items()}
-    for key, inner in two.items():
-        into = found.setdefault(key, {})
-        for name, each in inner.items():
-            into[name] = into[name].with_(each) if name in into else each
-    return found
+def joined(into: dict[Any, Any], *tables: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Put tables of tables into one, and return it: what is in several is united by its `with_`."""
+    for table in tables:
+        for key, inner in table.items():
+            found = into.setdefault(key, {})
+            for name, each in inner.items():
+                found[name] = found[name].with_(each) if name in found else each
+    return into

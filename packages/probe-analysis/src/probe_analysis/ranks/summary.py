@@ -77,7 +77,7 @@ class StepSummary:
 
     def with_(self, other: StepSummary) -> StepSummary:
         """Return what both hold: the same in whatever order, and by whatever pairs, summaries are united."""
-        cohorts = joined({"": self.cohorts}, {"": other.cohorts})[""]
+        cohorts = joined({}, {"": self.cohorts}, {"": other.cohorts})[""]
         return StepSummary(
             self.step,
             self.there,
@@ -85,8 +85,8 @@ class StepSummary:
             self.members | other.members,
             {**self.skipped, **other.skipped},
             cohorts,
-            joined(self.groups, other.groups),
-            joined(self.meshes, other.meshes),
+            joined({}, self.groups, other.groups),
+            joined({}, self.meshes, other.meshes),
             self.found + other.found,
             Counter(self.checked) + Counter(other.checked),
             self.more + other.more,
@@ -182,7 +182,8 @@ def summarised(block: RankBlock) -> StepSummary:
             skipped[run.label] = rank, error
             continue
         runs.setdefault(_key(compact), []).append(compact)
-        groups, meshes = joined(groups, made_by(compact)), joined(meshes, placed_by(compact))
+        joined(groups, made_by(compact))
+        joined(meshes, placed_by(compact))
         lost |= {rank: str(run.rank.lost)} if run.rank.lost else {}
         members |= 1 << rank
     sheets = [Sheet(each) for each in runs.values()]
