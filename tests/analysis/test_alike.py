@@ -115,6 +115,7 @@ def test_what_a_run_was_not_asked_to_record_is_no_difference(how, words, tmp_pat
     found = probe_analysis.diff(run(tmp_path / "a"), run(tmp_path / "b", **how))
     assert found.verdict.state == "same", found.verdict.sentence
     assert found.runs[0].calls and words in found.runs[0].notes[0]
+    assert "another implementation" not in "".join(found.runs[0].notes)
 
 
 def test_runs_without_a_call_in_common_cannot_be_compared(tmp_path, capsys):

@@ -138,3 +138,19 @@ def test_a_reader_that_goes_away_does_not_change_the_exit_code(rows: str, tmp_pa
     done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_command_that_begins_with_its_output_closed_has_its_exit_code(closed: str, tmp_path: Path) -> None:
+    program = "import sys; from probe_format.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    words = [sys.executable, "-c", program, "diff", dump(tmp_path / "a", 1e-5), dump(tmp_path / "b", 1e-6)]
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *words], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_file_that_cannot_be_written_does_not_take_what_was_found_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = dump(tmp_path / "a", 1e-5), dump(tmp_path / "b", 1e-6)
+    assert main(["diff", a, b, "-o", str(tmp_path / "nowhere" / "x.csv")]) == 2
+    assert "is called with other arguments" in capsys.readouterr().out

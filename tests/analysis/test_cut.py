@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from probe_analysis.align.alignment import Alignment
 
 pytest.importorskip("torch")
 import probe_analysis
@@ -159,3 +161,12 @@ def begun(folder, seed, calls, ended=False, error=None):
         output = {"raised": f"RuntimeError: {error}"} if failed else {"output": encode([tensor])}
         writer.append(events.exit(name, **output))
     writer.finish(final=ended)
+
+
+def test_a_call_after_the_end_of_one_run_leaves_out_none_of_its_name_in_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An optimizer that was not reached calls mul_ too: the one that the failed run made in place is still looked at."""
+    call = SimpleNamespace(name="Tensor.mul_.0.forward")
+    monkeypatch.setattr(Alignment, "beyond", lambda *_: (frozenset({call.name}), frozenset()))
+    assert Alignment((), (call,), (call,)).lone(None, None) == ([], [call])  # type: ignore[arg-type]

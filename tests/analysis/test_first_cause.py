@@ -373,3 +373,116 @@ def test_an_update_is_judged_by_its_rate_along_the_gradient(tmp_path, rate):
     verdict = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict
     assert (verdict.state == "different") == (rate > 1.0), verdict.sentence
     assert rate == 1.0 or "Module.1.Linear.forward.0 has other parameters: 1.weight" in verdict.sentence
+
+
+class Gated(nn.Module):
+    """Multiply two projections of the input: by two layers, or fused by one product."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        self.gate, self.up, self.fused = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), fused
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.fused:
+            gate, up = F.linear(x, torch.cat([self.gate.weight, self.up.weight])).chunk(2, -1)
+            return gate * up
+        return self.gate(x) * self.up(x)
+
+
+def test_two_layers_that_one_run_fuses_are_another_implementation(tmp_path: Path) -> None:
+    """The backward pass of a function is matched with its forward pass, not with another one of its name."""
+
+    def dump(fused: bool) -> Path:
+        torch.manual_seed(0)
+        model = nn.Sequential(*(Gated(fused) for _ in range(3)))
+        return run(tmp_path / str(fused), lambda net, _: net(X).sum().backward(), model=model)
+
+    found = probe_analysis.diff(dump(False), dump(True))
+    assert found.verdict.state in ("same", "within tolerance"), found.verdict.sentence
+
+
+class Normed(nn.Module):
+    """Normalise twice, the second time in training mode or not, in one of several layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.norm(self.linear(x))
+
+
+def test_a_layer_in_eval_mode_is_named_by_its_argument(tmp_path: Path) -> None:
+    """A call that one run has alone beside it (the count of batches) is no other implementation: siblings make it."""
+
+    def dump(mode: str) -> Path:
+        torch.manual_seed(0)
+        model = nn.Sequential(*(Normed() for _ in range(4)))
+        model[1].train(mode == "train")
+        return run(tmp_path / mode, lambda net, _: net(X[0]).sum().backward(), model=model)
+
+    verdict = probe_analysis.diff(dump("train"), dump("eval")).verdict
+    assert verdict.sentence.startswith("Functional.batch_norm.1.forward is called with other arguments")
+
+
+class Uneven(nn.Module):
+    """Round to a dtype; some layers call the function once more before."""
+
+    def __init__(self, dtype: torch.dtype, again: bool) -> None:
+        super().__init__()
+        self.linear, self.dtype, self.again = nn.Linear(4, 4), dtype, again
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.again:
+            x = x.to(torch.float32)
+        return self.linear(x).to(self.dtype).float()
+
+
+def test_a_dtype_that_all_layers_have_is_none_that_one_has(tmp_path: Path) -> None:
+    def dump(dtype: torch.dtype, *odd: int) -> Path:
+        torch.manual_seed(0)
+        made = [Uneven(torch.float32 if n in odd else dtype, n % 2 == 0) for n in range(3)]
+        step = lambda net, _: net(X).sum().backward()  # noqa: E731
+        return run(tmp_path / f"{dtype}{odd}", step, model=nn.Sequential(*made))
+
+    narrow = dump(torch.bfloat16)
+    assert probe_analysis.diff(dump(torch.float32), narrow).verdict.state == "within tolerance"
+    assert probe_analysis.diff(dump(torch.bfloat16, 1), narrow).verdict.state == "different"
+
+
+class Keyed(nn.Module):
+    """Attend with biases, of which that of the keys changes nothing: its gradient is rounding alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+@pytest.mark.parametrize("level", ["mix", "L1"])
+@pytest.mark.parametrize("fault", ["", "update"])
+def test_what_adam_makes_of_a_gradient_that_is_rounding_alone_is_honest(
+    tmp_path: Path, level: str, fault: str
+) -> None:
+    def dump(turned: bool) -> Path:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(16, 16), Keyed(), nn.Linear(16, 16), nn.Linear(16, 4))
+        nn.init.normal_(net[1].attention.in_proj_bias)
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-4)
+        x = torch.randn(7, 9, 16)
+        x = x.flip(0) if turned else x
+
+        def step(_: nn.Module, n: int) -> None:
+            optimizer.zero_grad()
+            net(x).square().sum().backward()
+            optimizer.step()
+            if fault and turned and not n:
+                with torch.no_grad():
+                    net[1].attention.in_proj_weight.mul_(1.02)
+
+        return run(tmp_path / f"{turned}", step, level=level, steps=2, model=net)
+
+    verdict = probe_analysis.diff(dump(False), dump(True)).verdict
+    assert verdict.state == ("different" if fault else "within tolerance"), verdict.sentence

@@ -63,6 +63,12 @@ class Alignment:
         one, two = (frozenset(call.name for call in calls if call.order > end) for calls, end in only)
         return one, two
 
+    def lone(self, a: CompactRun, b: CompactRun) -> tuple[Sequence[Call], Sequence[Call]]:
+        """Return the calls that either run alone has, without those that come after the end of the other."""
+        both = zip((self.only_a, self.only_b), self.beyond(a, b), strict=True)
+        one, two = ([call for call in calls if call.name not in names] for calls, names in both)
+        return one, two
+
     def _end(self, cut: CompactRun, other: Literal["a", "b"]) -> int:
         """Return the place in the other run of the last call that a run that was cut has completed."""
         own = "b" if other == "a" else "a"
@@ -213,9 +219,14 @@ class _Alignment:
             path = plain_path(call.path)
             path = layers.get(path, self.mapping.layer(path))
             same = seconds.get(_rest_key(call, path))
-            if same and (call.kind in (*GRADIENTS, "debug") or call.backward):
+            if same and (call.kind in (*GRADIENTS, "debug") or _is_near(path, same[0])):
                 other = same.pop(0)
                 self.pairs[call.name] = Pair(call, other, "name" if other.name == call.name else "path")
+
+
+def _is_near(path: str, other: Call) -> bool:
+    """Return whether a backward call may be one whose module has the path, as far as modules are known."""
+    return other.backward and path in ("", plain_path(other.path) or path)
 
 
 def _rest_key(call: Call, path: str) -> Hashable:

@@ -112,8 +112,6 @@ def show(
     """
     place, form = arguments.output, arguments.format
     form = SUFFIXES.get(Path(place).suffix.lower(), form) if place and form == "table" else form
-    if place:
-        write_whole(place, _text(command, found, form) + "\n")
     if form != "table" and not place:
         say(*_text(command, found, form).split("\n"))  # for a program: nothing else on standard output
         tell(found.sentence, *found.remarks)
@@ -123,6 +121,8 @@ def show(
         say("", *table([*map(row, rows[: arguments.rows])], "table").split("\n"))
         if len(rows) > arguments.rows:
             say(f"... and {len(rows) - arguments.rows} {more}: --rows N or -o FILE shows them")
+    if place:  # where it cannot be written, what was found is on the terminal
+        write_whole(place, _text(command, found, form) + "\n")
 
 
 def _text(command: str, found: Framed, form: str) -> str:

@@ -67,7 +67,7 @@ def distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> Distance:
     found = _statistics(a, b, math.prod(shapes[0]))
     if (apart := sketched(a, b) or 0.0) > 2.0 * found.relative:  # a sketch is give or take a third
         more = f", {found.what}" if found.what else ""
-        return Distance(apart, f"elements about {100 * apart:.2g} % apart{more}")
+        return Distance(apart, f"elements about {_percent(100 * apart)} % apart{more}")
     if found.relative == 0.0 and summed:
         return Distance(eps_of(types[0]) or math.inf, OTHER_BITS)
     return found
@@ -127,6 +127,10 @@ def apart(one: Numbers, two: Numbers, count: int, names: Sequence[str] = WHOLE) 
         if share > relative:
             relative, at = share, i
     return SAME if at < 0 else Distance(relative, (names[at], one[at], two[at]))
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0f}" if share >= 100.0 else f"{share:.2g}"
 
 
 def _told_apart(x: float | None, y: float | None) -> str:

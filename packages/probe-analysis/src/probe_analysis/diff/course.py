@@ -34,15 +34,11 @@ def _passes_of(module: str) -> tuple[str, str]:
     return with_direction(module, "backward"), with_direction(module, "forward")
 
 
-def other_functions(alignment: Alignment, unreached: frozenset[str]) -> frozenset[str]:
-    """Return the modules of the first run that call other functions in the second.
-
-    unreached: the names of calls that come after the end of a run that was cut.
-    """
+def other_functions(alignment: Alignment, a: CompactRun, b: CompactRun) -> frozenset[str]:
+    """Return the modules of the first run that call other functions in the second."""
     seconds = {pair.b.name: pair.a.name for pair in alignment.pairs}
     only_a, only_b = (
-        {c.parent for c in calls if c.kind == "api" and not c.backward and c.name not in unreached}
-        for calls in (alignment.only_a, alignment.only_b)
+        {c.parent for c in calls if c.kind == "api" and not c.backward} for calls in alignment.lone(a, b)
     )
     return frozenset(x for x in (*only_a, *(seconds.get(name or "") for name in only_b)) if x is not None)
 
@@ -52,7 +48,7 @@ class Course:
     """Know the place of each call of a run.
 
     run: the first of the two. levels: of all tensors that differ.
-    others: the modules that call other functions in the other run.
+    others: the modules that call other functions in the other run. left: the marks of what the step before wrote.
     units: the calls that are judged for themselves: modules, functions outside of all modules, and gradients.
     inside, parts: name of a module's call -> the functions that its own code calls, and the modules.
     """
@@ -61,6 +57,7 @@ class Course:
     calls: Sequence[CallDiff]
     levels: Levels
     others: frozenset[str] = frozenset()
+    left: frozenset[int] = frozenset()
     named: dict[str, CallDiff] = field(init=False)
     _around: dict[str, str | None] = field(init=False)
     units: list[CallDiff] = field(factory=list, init=False)

@@ -10,22 +10,27 @@ from itertools import islice
 from statistics import median, median_high
 
 from attrs import define, field
-from probe_format.names import with_direction
-from probe_format.schema import Side
+from probe_format.names import OPTIMIZER, with_direction
+from probe_format.schema import Side, writes_into
 
 from probe_analysis.calls.run import GRADIENTS, Call
 from probe_analysis.compare.level import ALONE, EXACT, GAIN, NARROW, ROUNDINGS
-from probe_analysis.compare.levels import beyond
+from probe_analysis.compare.levels import beyond, level_of
 
 from .call_diff import CallDiff, Cause
 from .course import Course
 from .gradients import factor, own_sums
 from .links import judge
+from .moves import reached
 from .sides import Sides, sides
 
 _KINKED = re.compile("relu|max_?pool|hardtanh|hardsi", re.IGNORECASE)
 """What has a derivative that jumps: of the elements within e of the kink, a share e, all is another."""
 _PRODUCT = re.compile("linear|conv|dense|matmul|mm$|dot_product", re.IGNORECASE)
+_QUOTIENT = re.compile("div|sign")
+"""What an optimizer may make anything of where a gradient is rounding alone; level L1 tells only by `addcdiv` where."""
+_ALONE = 10.0
+"""Of how many errors the smallest divisor is at most, where it may be rounding alone."""
 _RECENT = 9
 """Of how many calls before the median level counts."""
 
@@ -152,10 +157,30 @@ class _Follower:
             jumps = self._flipped(call, own, stem, floor)
         if self.course.routed and self.course.is_routed(call, call.name):
             jumps = math.sqrt(max(taken, before))  # of the rows, so many are another expert's
+        if "addcdiv" in call.what or (call.parent == OPTIMIZER and _QUOTIENT.search(call.what)):
+            way, alone = self._moved(call, math.hypot(floor, taken))
+            jumps = way if alone else reached(way, taken) / each.limit
         beside = self.within.get(around or "", 0.0)
         coarse = max(floor, self.coarsest) if call.backward else floor  # it may be summed out of sight
         each.entry = math.hypot(coarse, max(before, jumps, beside))
         each.expected = math.hypot(floor, max(taken, before, jumps, self.within.get(call.name, 0.0)))
+
+    def _moved(self, call: Call, error: float) -> tuple[float, bool]:
+        """Return how far a call brings what it writes into apart from what that was; 1 where it makes a new tensor.
+
+        And whether elements of a divisor are rounding alone, so that it may be that far whatever the error.
+        """
+        if not writes_into(call.name, "input_args.0"):
+            return 1.0, False
+        one, two = ({v.slot: v.tensor for v in self.course.run.read(call).side(x)} for x in ("in", "out"))
+        was, by, now = one.get("input_args.0"), one.get("input_args.2"), two.get("output.0")
+        level = None if was is None or now is None else level_of(was, now, "parameter")
+        alone = False
+        if by is not None:
+            least, norm = by.get("Min"), by.get("Norm")
+            if isinstance(least, float) and isinstance(norm, float):
+                alone = abs(least) * math.sqrt(math.prod(by["shape"])) < _ALONE * error * norm
+        return 1.0 if level is None else min(1.0, level.largest), alone
 
     def _floor(self, each: CallDiff) -> float:
         call = each.pair.a  # gradients of float32 parameters may come out of narrower numbers

@@ -32,32 +32,46 @@ class OddForms:
     def found(self) -> Iterator[tuple[CallDiff, Cause, What]]:
         """Yield the calls with an argument, or a form, that differs where that of most siblings does not."""
         different = [(each, slots) for each in self.course.calls if (slots := self._different(each))]
-        alike = Counter((self.course.key(each), slot) for each, slots in different for slot in slots)
-        several = {
-            (each, slot): 2 * alike[self.course.key(each), slot] >= count
-            for each, slots in different
-            if (count := len(self.course.siblings(each))) > 2
-            for slot in slots
-        }
+        several = self._several(different)
         mixed = any(several.values())
         for each, slots in different:
+            other = self._is_inside_other(each)
             for slot, what in slots.items():
+                if other and (isinstance(what, ValueDiff) or several.get((each, slot)) is not False):
+                    continue  # another implementation calls functions with other arguments, in each layer
                 if mixed and isinstance(what, ValueDiff) and (what.side == "in" or each.pair.a.backward):
                     continue  # in runs of two dtypes: what gave it has it, and a gradient has it of its value
                 if several.get((each, slot)) is False or self._counts(each, what, mixed=mixed):
                     yield each, "arguments" if isinstance(what, ArgumentDifference) else _side(what), what
                     break
 
+    def _several(
+        self, different: Sequence[tuple[CallDiff, Mapping[str, What]]]
+    ) -> Mapping[tuple[CallDiff, str], bool]:
+        """Return of what has siblings whether most of them differ in it as well.
+
+        Or whether most modules alike have it in some call of the function: some call it once more.
+        """
+        alike = Counter((self.course.key(each), slot) for each, slots in different for slot in slots)
+        places = {
+            (self.course.key(each).rpartition("|")[0], _words(what), self.course.around(each.pair.a))
+            for each, slots in different
+            for what in slots.values()
+            if each.pair.a.kind == "api"
+        }
+        modules = Counter(place[:2] for place in places)
+        return {
+            (each, slot): 2 * max(alike[key, slot], modules[key.rpartition("|")[0], _words(what)]) >= count
+            for each, slots in different
+            if (count := len(self.course.siblings(each))) > 2
+            for key in [self.course.key(each)]
+            for slot, what in slots.items()
+        }
+
     def _different(self, each: CallDiff) -> Mapping[str, What]:
-        """Return slot -> what is different in form; nothing inside of another implementation."""
+        """Return slot -> what is different in form; nothing of a module that is another implementation."""
         call = each.pair.a
-        if not each.arguments and not each.forms:
-            return {}
-        if (
-            self.course.around(call) in self.course.others
-            if call.kind == "api"
-            else self.course.usual(call.name)
-        ):
+        if not (each.arguments or each.forms) or (call.kind != "api" and self.course.usual(call.name)):
             return {}
         found: dict[str, What] = {x.slot: x for x in each.arguments if not x.of_setting}
         forms = [v for v in each.forms if v.level is None or v.level.largest < math.inf]
@@ -66,6 +80,9 @@ class OddForms:
         )  # a gradient that one alone passes on is missed further on
         idle = self._idle(each, {v.slot for v in forms if v.side in sides and v.is_lone})
         return found if self.across else found | {v.slot: v for v in forms if v.slot not in idle}
+
+    def _is_inside_other(self, each: CallDiff) -> bool:
+        return each.pair.a.kind == "api" and self.course.around(each.pair.a) in self.course.others
 
     def _idle(self, each: CallDiff, lone: Set[str]) -> Set[str]:
         """Return what of the slots that one run alone has comes to nothing: another implementation takes or returns it.
@@ -88,6 +105,13 @@ class OddForms:
             return False
         plain = not what.a or not what.b or all(x.lstrip("-").isdigit() for x in (what.a, what.b))
         return not plain or each in self.odd or score(self.course, each, "output") > ALMOST
+
+
+def _words(what: What) -> str:
+    """Return what is different, without the numbers of a value."""
+    if isinstance(what, ArgumentDifference):
+        return str(what)
+    return f"{what.slot} {what.distance.what.partition(',')[0]}"
 
 
 def _side(value: ValueDiff) -> Cause:

@@ -8,6 +8,7 @@ from attrs import frozen
 from probe_format.names import with_direction
 
 from probe_analysis.align.alignment import Alignment
+from probe_analysis.calls.compact_run import CompactRun
 from probe_analysis.calls.run import GRADIENTS, Call, Run
 
 from .call_diff import CallDiff
@@ -35,34 +36,30 @@ class _Lone:
         return Verdict("different", sentence, call or self.call, place=self.place)
 
 
-def _lone_calls(found: Alignment, a: Run, b: Run) -> Iterator[_Lone]:
+def _lone_calls(found: Alignment, a: CompactRun, b: CompactRun) -> Iterator[_Lone]:
     orders = sorted((pair.b.order, pair.a.order) for pair in found.pairs)
-    for call in found.only_a:
+    only_a, only_b = found.lone(a, b)
+    for call in only_a:
         yield _Lone(call.order, call, a, b, "first", "second")
-    for call in found.only_b:
+    for call in only_b:
         at = bisect.bisect_left(orders, (call.order,))
         yield _Lone(orders[at][1] - 0.5 if at < len(orders) else math.inf, call, b, a, "second", "first")
 
 
 @frozen(eq=False)
 class MissingCall:
-    """Look for the call.
+    """Look for the call. first: the first call with a cause; None without one."""
 
-    first: the first call with a cause; None without one.
-    unreached: the names of calls that come after the end of a run that was cut.
-    """
-
-    a: Run
-    b: Run
+    a: CompactRun
+    b: CompactRun
     alignment: Alignment
     course: Course
     first: CallDiff | None
-    unreached: frozenset[str]
 
     def verdict(self) -> Verdict | None:
         """Return the verdict on the call that comes before the first other difference and explains it; else None."""
         limit = math.inf if self.first is None else self.first.pair.a.order
-        lone = [x for x in _lone_calls(self.alignment, self.a, self.b) if x.call.name not in self.unreached]
+        lone = [*_lone_calls(self.alignment, self.a, self.b)]
         if not lone:
             return None
         alone = {id(each.call) for each in lone}

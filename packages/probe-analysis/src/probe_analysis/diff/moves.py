@@ -27,6 +27,11 @@ Step = tuple[Comparison, Sequence[CallDiff]]
 """Two runs of a step, and how their calls differ."""
 
 
+def reached(way: float, error: float) -> float:
+    """Return how far apart is what Adam moved so far, along a gradient with an error: by the same whatever its size."""
+    return way * min(1.0, _FLIPPED * math.sqrt(error))
+
+
 @frozen(slots=False, eq=False)
 class Moves:
     """Say how far the step `before` this one may have brought each parameter apart."""
@@ -57,7 +62,7 @@ class Moves:
                 sum(min(each.largest, 1.0) for each in ways if each is not None),
             )
             e = 1.0 if error is None else error.pooled
-            found[name] = way * min(1.0, _ERRORS * e if name in self.rates else _FLIPPED * math.sqrt(e))
+            found[name] = way * min(1.0, _ERRORS * e) if name in self.rates else reached(way, e)
         return found
 
     @cached_property

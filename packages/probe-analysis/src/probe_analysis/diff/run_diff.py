@@ -61,6 +61,12 @@ class RunDiff:
             return named
         return next((c for c in self.calls if c.cause is not None and c.pair.a.backward == backward), None)
 
+    @property
+    def left(self) -> frozenset[int]:
+        """Return the marks of what functions wrote in place and that differs: parameters and moments live on."""
+        wrote = (x for x in self.calls if x.changed and x.pair.a.what.endswith("_") and not x.pair.a.backward)
+        return frozenset(level.mark for each in wrote for _, level in each.levels("out"))
+
     def blamed(self) -> Iterator[tuple[str, str, Call | None]]:
         """Yield the cause of each call that has one, a sentence, and the call: the verdict's first."""
         verdict, first = self.verdict, self.verdict.found
@@ -76,10 +82,9 @@ class RunDiff:
     @property
     def alone(self) -> str:
         """Return in words the first call that only one of the runs has: what it wrote may be seen later. Else empty."""
-        unreached = frozenset[str]().union(*self.alignment.beyond(self.a, self.b))
-        for which, calls in (("first", self.alignment.only_a), ("second", self.alignment.only_b)):
+        for which, calls in zip(("first", "second"), self.alignment.lone(self.a, self.b), strict=True):
             for call in calls:
-                if call.kind in ("module", "api") and not call.backward and call.name not in unreached:
+                if call.kind in ("module", "api") and not call.backward:
                     return f" Before it, in {self.a.label}, {call.name} is called in the {which} run alone."
         return ""
 
@@ -95,9 +100,8 @@ def compare_runs(
     """Compare two runs. expected: the last two arguments of `expect`. earlier: what was found in the steps before."""
     a, b = how.a, how.b
     calls = _compared(how, alignment, told, look)
-    beyond = alignment.beyond(a, b)
-    unreached = frozenset[str]().union(*beyond)
-    others = other_functions(alignment, unreached)
+    other = None if how.across else recorded_otherwise(a, b)
+    others = frozenset[str]() if other is not None else other_functions(alignment, a, b)
     course, found = _judged(calls, others, how, expected, earlier)
     if any(only_views(each.pair.a.name) for each in found):
         idle = idle_calls(how, alignment.pairs)
@@ -106,15 +110,14 @@ def compare_runs(
                 CallDiff(x.pair) if x.pair.a.name in idle else evolve(x, cause=None, detail="") for x in calls
             ]
             course, found = _judged(calls, others, how, expected, earlier)
-    other = None if how.across else recorded_otherwise(a, b)
     missing = None
     if a.calls and b.calls and other is None and not how.across:
-        missing = MissingCall(a, b, alignment, course, next(iter(found), None), unreached).verdict()
+        missing = MissingCall(a, b, alignment, course, next(iter(found), None)).verdict()
     verdict = missing or _empty(a, b) or _verdict(how, calls, found, earlier)
     if verdict.state != "different" and unlike(how, alignment):
         why = "the two dumps have neither numbers nor checksums of one kind in common"
         raise FormatError(f"{a.label}: {why}. Dump both with the same summary_mode.")
-    notes = *not_compared(how, calls, other, beyond), *no_causes(course)
+    notes = *not_compared(how, calls, other, alignment.beyond(a, b)), *no_causes(course)
     return RunDiff(a, b, alignment, tuple(calls), verdict, notes)
 
 
@@ -146,11 +149,11 @@ def _judged(
     earlier: Sequence[RunDiff],
 ) -> tuple[Course, list[CallDiff]]:
     """Return the calls in their order, and those with a cause, the first to be named first."""
-    course = Course(how.a, calls, how.told.levels, others)
+    before = _before(how, earlier)
+    course = Course(how.a, calls, how.told.levels, others, before.left if before is not None else frozenset())
     odd = expect(course, *expected)
     follows = any(run.verdict.state == "different" for run in earlier)
     moved = any(run.verdict.state != "same" for run in earlier)
-    before = _before(how, earlier)
     step = None if before is None else (Comparison(before.a, before.b, load=False), before.calls)
     moves = Moves(step, (how, calls))
     return course, Causes(course, odd, follows, _of_gradients(earlier), how.across, moved, moves).found()
@@ -190,7 +193,8 @@ def _verdict(
         before = _before(how, earlier)
         if before is not None:
             look = "look at the optimizer's step, or at what runs between the steps"
-            sentence += f" All of {before.a.label} agrees: {look}."
+            how_far = " within what rounding explains" if before.verdict.state == "within tolerance" else ""
+            sentence += f" All of {before.a.label} agrees{how_far}: {look}."
     if first.cause in ("input", "parameters") and not first.pair.a.backward:
         sentence += next((run.alone for run in earlier if run.alone), "")
     return Verdict("different", sentence + also(found), first.pair.a, first, first.pair.a.order)

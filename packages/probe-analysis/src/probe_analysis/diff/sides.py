@@ -43,7 +43,7 @@ def sides(course: Course) -> Iterator[Sides]:
         return found
 
     unit = np.array([course.is_unit(x.pair.a) for x in calls], dtype=bool)
-    fresh = got[_is_fresh(course, unit, got, made)]
+    fresh = got[_is_fresh(course, unit, got, parameters, made)]
     plain, rounded, returned, anew = (x[~levels.whole[x]] for x in (got, parameters, made, fresh))
     known, taken = most(levels.pooled, plain), most(levels.pooled, got)
     share = most(np.divide(levels.big, levels.length, out=np.zeros(len(of)), where=levels.length > 0.0), got)
@@ -84,10 +84,14 @@ def _scale(course: Course, each: CallDiff, scales: Column) -> None:
             scales[value.row] = norms.get(value.slot, 0.0)
 
 
-def _is_fresh(course: Course, unit: Column, got: Column, made: Column) -> Column:
-    """Return of what calls got whether no call before had returned it; of units, no unit. unit: which are some."""
+def _is_fresh(course: Course, unit: Column, got: Column, parameters: Column, made: Column) -> Column:
+    """Return of what calls got whether no call before had returned it; of units, no unit. unit: which are some.
+
+    Nor is a parameter of a module before, which is judged there, or what the step before wrote.
+    """
     marks, of = course.levels.mark, course.owners
-    fresh = np.ones(len(got), dtype=bool)
+    fresh = ~np.isin(marks[got], np.array([*course.left], dtype=np.int64))
+    made = np.sort(np.concatenate((parameters, made)))
     for by, rows in ((unit[of[got]], made[unit[of[made]]]), (~unit[of[got]], made)):
         known, first = np.unique(marks[rows], return_index=True)
         place = np.minimum(np.searchsorted(known, marks[got]), len(known) - 1)

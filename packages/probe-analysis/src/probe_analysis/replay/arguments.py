@@ -22,6 +22,7 @@ _ODD = {
     "stored": "sparse",
 }  # fmt: skip
 _QUANTISED = ("torch.q",)
+NOT_RECORDED = "the values of its tensors are not recorded (task tensor)"
 _PLAIN: Mapping[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (int, float),
@@ -112,7 +113,7 @@ def values_of(tensor: Tensor) -> Array:
     if 0 in tensor.shape:  # it has no file
         return np.zeros(tensor.shape, np.float64 if eps_of(tensor.dtype) else dtype_name(tensor.dtype))
     if tensor.file is None:
-        raise ProbeError(f"the values of its tensors are not recorded (task tensor): {tensor.slot}")
+        raise ProbeError(f"{NOT_RECORDED}: {tensor.slot}")
     try:
         found = tensor.load()
     except DamagedError as error:

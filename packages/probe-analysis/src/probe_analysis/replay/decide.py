@@ -7,6 +7,7 @@ from probe_format.names import with_direction
 
 from probe_analysis.calls.run import Call, Run
 
+from .arguments import NOT_RECORDED
 from .check import replay_call
 from .replayed import Replayed, percent
 
@@ -40,8 +41,9 @@ def decide(named: Call, a: Run, b: Run, pairs: Pairs, titles: tuple[str, str]) -
     if not decided:
         whys = dict.fromkeys(x.why for each in found for x in (each.ones, each.twos) if x.why)
         yield f"cannot be replayed: {'; '.join([*whys][:3]) or 'no function of it is in both dumps'}"
-        yield "record this in both runs, and compare them with --replay:"
-        yield from (f"  {line}" for line in _configuration(named))
+        if not whys or any(why.startswith(NOT_RECORDED) for why in whys):  # else no recording helps
+            yield "record this in both runs, and compare them with --replay:"
+            yield from (f"  {line}" for line in _configuration(named))
         return
     yield from _sentences(decided, titles)
 
