@@ -571,6 +571,26 @@ def without_optimizer(h: Any) -> list[nn.Module]:
     return [net]
 
 
+def two_updates(net: nn.Module, optimizer: torch.optim.Optimizer, depth: int = 1) -> None:
+    x, y = batch()
+    F.cross_entropy(net(x), y).backward()
+    optimizer.step()
+    if depth:
+        two_updates(net, optimizer, depth - 1)
+
+
+def by_a_function(h: Any) -> list[nn.Module]:
+    """Update twice in a call that is a step, and that calls itself."""
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(3):
+        h.start(net)
+        two_updates(net, optimizer)
+        h.stop()
+        h.step()
+    return [net]
+
+
 def failing(h: Any) -> list[nn.Module]:
     """End by an error in the middle of a step."""
     net = Net()

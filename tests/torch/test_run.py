@@ -45,6 +45,7 @@ ALL: dict[str, tuple[list[str], str]] = {
     "by_a_method": ([], ""),
     "contrasted": ([], ""),
     "without_optimizer": (["--step_ends", "calls:__main__:one_step", "--models", "[Net]"], ""),
+    "by_a_function": (["--step_ends", "calls:__main__:two_updates"], ""),
     "failing": ([], ""),
     "uncalled": ([], "no call of its model was seen"),
 }
@@ -131,6 +132,72 @@ def test_a_run_without_a_step_says_so(server: Server) -> None:
     assert not list(dump.glob("step*"))
 
 
+LATE = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(2, 2))
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+def one_step():
+    for _ in range(2):
+        net(torch.ones(2)).sum().backward()
+        optimizer.step()
+        {}
+for _ in range(3):
+    list(one_step() or ())
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "told", "steps"),
+    [
+        ("pass", "was found in the middle of its first call", ["step4", "step5", "step6"]),
+        ("yield", "a call of __main__:one_step returns before it runs", []),
+    ],
+)
+def test_a_function_that_is_found_late_is_said(
+    server: Server, last: str, told: str, steps: list[str]
+) -> None:
+    script, dump = server.folder / f"late-{last}.py", server.folder / f"late-{last}-dump"
+    script.write_text(LATE.format(last))
+    keys = ["--dump_path", str(dump), "--first_step", "4", "--step_ends", "calls:__main__:one_step"]
+    code, _, said = server.run(f"late-{last}", "run", *keys, str(script))
+    assert code == 0
+    assert said.count(told) == 1
+    assert ("step 4 has what ran" in said) == bool(steps)
+    assert sorted(path.name for path in dump.glob("step*")) == steps
+
+
+def test_a_model_that_is_not_there_is_said_once(server: Server) -> None:
+    keys = ["--dump_path", str(server.folder / "unnamed"), "--level", "L0", "--models", "[Ned]"]
+    said = server.run("unnamed", "run", *keys, str(LOOPS), "between")[2]
+    assert said.count("no module is of a class that models names: Ned.") == 1
+    assert said.count("an optimizer has stepped, and no model was found") == 1
+
+
+THREADS = """
+import threading, torch
+def train(seed):
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    ready.wait()
+    for _ in range(15):
+        net(torch.ones(4)).sum().backward()
+        optimizer.step()
+ready = threading.Barrier(2)
+threads = [threading.Thread(target=train, args=[seed]) for seed in range(2)]
+for each in threads: each.start()
+for each in threads: each.join()
+"""
+
+
+def test_threads_that_train_at_once_lose_no_step(server: Server) -> None:
+    script, dump = server.folder / "threads.py", server.folder / "threads-dump"
+    script.write_text(THREADS)
+    code, _, said = server.run("threads", "run", "--dump_path", str(dump), "--level", "mix", str(script))
+    assert code == 0
+    assert "RuntimeWarning" not in said
+    assert not list(dump.rglob("records.journal"))
+
+
 def test_a_traceback_begins_with_the_users_line(server: Server) -> None:
     keys = ["--dump_path", str(server.folder / "failed"), "--level", "L0"]
     plain = server.run("failing-alone", str(LOOPS), "failing")[2].splitlines()
@@ -145,6 +212,9 @@ def test_a_traceback_begins_with_the_users_line(server: Server) -> None:
     [
         (["--level", "L3", "x.py"], "level"),
         (["--step_ends", "al", "x.py"], "Did you mean 'all'?"),
+        (["--stpe", "1", "x.py"], "--stpe is not a key of the configuration. Did you mean 'step'"),
+        (["--max-bytes", "10GB", "x.py"], "Write digits alone, without a unit"),
+        (["--level", "x.py"], "are required: SCRIPT\n"),
         (["nowhere.py"], "nowhere.py cannot be read: No such file"),
         (["-m", "no.such.module"], "no.such.module"),
         (["--config", "nowhere.yaml", "x.py"], "nowhere.yaml"),

@@ -175,3 +175,37 @@ def test_gradients_that_cannot_be_told_apart_are_given_to_nobody() -> None:
     assert edges.of(2) == [(0, 0), (1, 1)]
     with pytest.raises(LookupError, match="fewer gradients came"):
         edges.of(1)
+
+
+class Chain(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.same, self.b = nn.Dense(4, 4), nn.Identity(), nn.Dense(4, 4)
+
+
+@pytest.mark.parametrize("first", ["jitted", "Cell"])
+def test_a_jitted_function_is_given_what_is_hooked(first: str, tmp_path: Path) -> None:
+    """The compiler takes the hooks of an argument into the graph, and fails where it cannot read their source."""
+    net = Chain()
+
+    def run() -> list[bytes]:
+        def begin(x):  # type: ignore[no-untyped-def]
+            return net.a(x)
+
+        def end(x):  # type: ignore[no-untyped-def]
+            return net.b(x)
+
+        made, given = ms.jit(begin) if first == "jitted" else net.same, ms.jit(end)
+        take = ms.value_and_grad(lambda x: given(made(x)).sum(), 0, net.trainable_params())
+        loss, (gx, gw) = take(values(2, 4))
+        return [t.asnumpy().tobytes() for t in (loss, gx, *gw)]
+
+    without, seen = run(), []
+    capture(tmp_path, lambda: seen.extend(run()), net, level="L0")
+    assert seen == without
+    assert report(tmp_path / "dump")["faults"] == []
+    found = records(tmp_path / "dump" / "graph")
+    assert {"Cell.b.Dense.backward.0", "Cell.a.Dense.backward.0"} & found.keys() == {
+        "Cell.b.Dense.backward.0",
+        *["Cell.a.Dense.backward.0"] * (first == "jitted"),
+    }

@@ -13,7 +13,7 @@ from probe_format.write import Coverage, Summary
 from probe_runtime.describe import Placement, TensorOptions
 
 from probe_mindspore.hooks import autograd
-from probe_mindspore.hooks.parameter_gradients import ParameterHooks
+from probe_mindspore.hooks.uncompiled_hooks import UncompiledHooks
 from probe_mindspore.tensors.leaf import TensorLeaf
 from probe_mindspore.tensors.tensor_view import DENSE
 
@@ -46,7 +46,7 @@ class MindSporeSaving:
     """Describe tensors and take their gradients. Safe to use from many threads."""
 
     _leaf: TensorLeaf
-    _parameters: ParameterHooks = field(factory=ParameterHooks)
+    _parameters: UncompiledHooks = field(factory=UncompiledHooks)
 
     @property
     def tally(self) -> dict[str, int]:

@@ -25,6 +25,7 @@ from probe_runtime.collect import sheltered
 from probe_runtime.patching import Function, Nested, place, replaced
 
 from probe_mindspore.hooks import autograd
+from probe_mindspore.hooks.uncompiled_hooks import UncompiledHooks
 from probe_mindspore.patching.compile_hook import API, compilation_replaced
 
 from . import compile_cache
@@ -59,6 +60,7 @@ class CopiedCompilations:
     wanted: see `replay_plan`.
     called: the latest call of a jitted piece.
     pieces: what waits for gradients of jitted pieces.
+    hooks: those with which it waits.
     """
 
     word: str
@@ -70,6 +72,7 @@ class CopiedCompilations:
     _now: list[tuple[Any, list[SearchResult]]] = field(factory=list)
     called: Called | None = None
     pieces: list[PieceGradients] = field(factory=list)
+    hooks: UncompiledHooks = field(factory=UncompiledHooks)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -183,7 +186,7 @@ class CopiedCompilations:
         kept = begun[1].kept
         own = {name: kept["parameters"][name] for name in graph.planned().written}
         piece = PieceGradients(taking, [inputs[0], *kept["arguments"]], own, tokens, outcome)
-        piece.watch(out)
+        piece.watch(out, self.hooks)
         self.pieces.append(piece)
 
     def phase(self, real: Any, phase: Any, obj: Any) -> Any:

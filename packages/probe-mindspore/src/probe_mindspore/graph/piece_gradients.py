@@ -6,6 +6,7 @@ piece's gradients: it is evaluated with the gradients of the piece's outputs, wh
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import mindspore as ms
@@ -16,6 +17,7 @@ from mindspore.ops import functional as F
 from probe_runtime.collect import guarded
 
 from probe_mindspore.hooks import autograd
+from probe_mindspore.hooks.uncompiled_hooks import UncompiledHooks
 from probe_mindspore.patching.compile_hook import API
 from probe_mindspore.tensors.tensor_view import TensorView, view_of
 
@@ -122,11 +124,11 @@ class PieceGradients:
     _hooked: set[int] = field(factory=set)
     _arrived: dict[int, TensorView] = field(factory=dict)
 
-    def watch(self, out: Any) -> None:
-        """Wait for the gradients of what the piece gave."""
+    def watch(self, out: Any, hooks: UncompiledHooks) -> None:
+        """Wait for the gradients of what the piece gave, which another piece may get."""
         for i, t in enumerate(one for one in flat(out) if isinstance(one, Tensor)):
             hook = guarded("a compiled graph", "the gradient of its output", self._hook(i))
-            if autograd.takes_gradient(t) and autograd.hook_tensor(t, hook) is not None:
+            if autograd.takes_gradient(t) and hooks.add(partial(autograd.hook_tensor, t, hook)) is not None:
                 self._hooked.add(i)
 
     def _hook(self, i: int) -> Callable[[Any], None]:

@@ -20,6 +20,7 @@ from probe_runtime.select import NameFilter
 
 from probe_mindspore.hooks import autograd
 from probe_mindspore.hooks.modules import CellTable, is_bytecode
+from probe_mindspore.hooks.uncompiled_hooks import UncompiledHooks
 from probe_mindspore.patching.compile_hook import resolved_names
 
 from . import tapped_cell
@@ -84,6 +85,7 @@ class GraphTaps:
         self._always = always
         self._outcomes: dict[str, Outcome] = {}
         self._pieces: list[PieceGradients] = []
+        self._hooks = UncompiledHooks()
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -98,7 +100,7 @@ class GraphTaps:
         compilations = CopiedCompilations(
             word, self._tapped, tapped_cell.compiled, self._ran, self._fault, wanted
         )
-        compilations.pieces = self._pieces
+        compilations.pieces, compilations.hooks = self._pieces, self._hooks
         with compilations.in_place():
             yield
         self._warn()
@@ -120,6 +122,7 @@ class GraphTaps:
 
     def close(self) -> None:
         """Stop receiving messages. Graphs with taps may still run; their messages are dropped."""
+        self._hooks.remove()
         if self._listening is not None:
             self._listening.undo()
             self._listening = None

@@ -26,6 +26,7 @@ from probe_mindspore.tensors.tensor_view import TensorView, view_of
 from . import autograd, tensor_hooks
 from .autograd import Handle, recording, takes_gradient
 from .nodes import TOO_FEW, HookedNode, InputEdges, InputGradients, add_consumers, split_shares
+from .uncompiled_hooks import UncompiledHooks
 
 #: Whether the gradient given for an input is the call's own contribution, not that of all the tensor's users.
 OWN = autograd.GRAPH
@@ -177,15 +178,17 @@ class _Outputs:
 
         used: the indexes of inputs that the call uses; one that it only returns has its share counted in ``need``.
         """
-        handles = []
+        handles: list[Any] = []
         for path, t, index in self.leaves:
             if index is not None and index not in used:
                 need[index] += 1
             else:
                 index = None
             hook = guarded("a leaf", "its gradient's arrival", _leaf_hook(tap, path, index))
-            handles.append(autograd.hook_tensor(t, hook))
-        return [handle for handle in handles if handle is not None]
+            off = _LEAVES.add(partial(autograd.hook_tensor, t, hook))
+            if off is not None:
+                handles.append(Handle(off))
+        return handles
 
 
 def watch(parameter: Tensor, arrived: Callable[[Tensor], None]) -> Handle | None:
@@ -273,4 +276,5 @@ def _untold(g: Tensor) -> TensorView:
     return evolve(view_of(g), data=None, reason=UNTOLD)
 
 
+_LEAVES = UncompiledHooks()
 _AUTOGRAD = Autograd(autograd.backward_pass, autograd.add, _untold)

@@ -1,64 +1,14 @@
-"""Record parameters' gradients when they are computed, by hooks that are off while a graph is compiled."""
+"""Record parameters' gradients when they are computed."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from attrs import define, evolve, field
 from probe_runtime.collect import Collector, TrackedParameter
-from probe_runtime.patching import Held
-
-from probe_mindspore.patching.compile_hook import around_compilation
 
 from . import gradients
-from .autograd import Handle
 from .modules import CellTable
-
-#: Puts a hook on, and returns what removes it; None where the parameter takes no gradient.
-Put = Callable[[], Handle | None]
-
-
-@define(eq=False)
-class ParameterHooks:
-    """Hook parameters until `remove`. Safe to use from many threads.
-
-    A hook that is present while a graph is compiled would become part of the graph, so all are removed meanwhile.
-    """
-
-    _handles: dict[Put, Handle | None] = field(factory=dict)
-    _compilations: Held | None = None
-    _lock: threading.Lock = field(factory=threading.Lock)
-
-    def add(self, put: Put) -> Callable[[], None] | None:
-        """Put a hook on. Return a function that removes it, or None where the parameter takes no gradient."""
-        with self._lock:
-            handle = self._handles[put] = put()
-            if self._compilations is None:
-                self._compilations = around_compilation(self._without_hooks)
-        return None if handle is None else partial(self._take_off, put)
-
-    @contextmanager
-    def _without_hooks(self) -> Iterator[None]:
-        removed = list(self._handles)
-        self._take_off(*removed)
-        try:
-            yield
-        finally:
-            self._handles |= {put: put() for put in removed}
-
-    def _take_off(self, *puts: Put) -> None:
-        for put in puts:
-            handle = self._handles.pop(put, None)
-            if handle is not None:
-                handle.remove()
-
-    def remove(self) -> None:
-        compilations, self._compilations = self._compilations, None
-        if compilations is not None:
-            compilations.undo()
-        self._take_off(*self._handles)
+from .uncompiled_hooks import UncompiledHooks
 
 
 @define
@@ -74,7 +24,7 @@ class ParameterGradients:
     collector: Collector
     table: CellTable
     graphs: Collector | None = None
-    hooks: ParameterHooks = field(factory=ParameterHooks)
+    hooks: UncompiledHooks = field(factory=UncompiledHooks)
     _hooked: set[int] = field(factory=set)
 
     def hook(self) -> None:

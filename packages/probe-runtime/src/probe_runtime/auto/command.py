@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.errors import ProbeError
+from probe_format.suggest import did_you_mean
 from probe_format.terminal import tell
 
 from probe_runtime.config import load, resolve
@@ -29,7 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     argv: the words after ``probe run``; those of the process when None.
     """
-    given = _parser().parse_args(argv)
+    parser = _parser()
+    given, unknown = parser.parse_known_args(argv)
+    if unknown:
+        near = did_you_mean(unknown[0].lstrip("-"), [*KEYS, "config"])
+        parser.error(f"{unknown[0]} is not a key of the configuration. {near}")
     try:
         settings = {key: value for key, value in vars(given.keys).items() if value is not None}
         config = resolve(None if given.config is None else load(given.config), **settings)
@@ -90,6 +95,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("target", metavar="SCRIPT", help="the script, or the module")
     parser.add_argument(
         "arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="what the script is given"
-    )
+    ).required = False
     parser.set_defaults(keys=argparse.Namespace())
     return parser

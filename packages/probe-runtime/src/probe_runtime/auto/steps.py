@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
+from threading import RLock
 from typing import Any
 
 from attrs import define, field
@@ -31,12 +32,13 @@ def _sheltered(event: Callable[..., None]) -> Callable[..., None]:
     def method(self: AutoSteps, *args: Any, **kwargs: Any) -> None:
         if self.over or os.getpid() != self.pid:  # a data loader's worker
             return
-        try:
-            event(self, *args, **kwargs)
-        except NonFiniteError:  # it is for the run (`on_non_finite`)
-            raise
-        except Exception as e:
-            self.met(e)
+        with self._lock:  # threads may train at once
+            try:
+                event(self, *args, **kwargs)
+            except NonFiniteError:  # it is for the run (`on_non_finite`)
+                raise
+            except Exception as e:
+                self.met(e)
 
     return method
 
@@ -68,7 +70,8 @@ class AutoSteps:
     over: bool = False
     found: dict[str, Any] | None = None
     pid: int = field(factory=os.getpid)
-    steps: int = 0
+    _lock: Any = field(factory=RLock)
+    _calls: int = 0
     _open: bool = False
     _collecting: bool = False
     _regions: int = 0
@@ -158,7 +161,7 @@ class AutoSteps:
     def update_ends(self) -> None:
         """Take the end of what `update_begins` took the beginning of."""
         self._regions -= 1
-        if self._regions:
+        if self._regions or self.rule.kind == "calls":
             return
         self._stepped.update(self._marked)
         if not self.scene.in_backward():
@@ -176,13 +179,25 @@ class AutoSteps:
     @_sheltered
     def function_begins(self) -> None:
         """Take the beginning of a call that is a step by the rule."""
-        if not self._collecting:
+        self.look()
+        self._calls += 1
+        if self._calls == 1:
             self._begin()
 
     @_sheltered
     def function_ended(self) -> None:
         """Take its end."""
-        self._end()
+        self._calls -= 1
+        if not self._calls:
+            self._end()
+
+    def function_runs(self) -> None:
+        """Take that such a call had begun before the function was found."""
+        self._once(
+            f"{self.rule.which} was found in the middle of its first call (it was made after the optimizer, or there "
+            f"is none): step {self.session.step_number} has what ran from there until the next call began."
+        )
+        self.function_begins()
 
     @_sheltered
     def finish(self) -> None:
@@ -213,6 +228,8 @@ class AutoSteps:
 
     def _begin(self) -> None:
         models = list(self.scene.models())
+        if not models and self.scene.named:
+            self._once(f"no module is of a class that models names: {', '.join(self.scene.named)}.")
         if not models and self.session.config.level != "L1":
             self._once("there is no model yet; where no optimizer trains it, name its class: models: [Net].")
             return
@@ -243,7 +260,6 @@ class AutoSteps:
     def _end(self) -> None:
         self._rest()
         self.session.step()  # step n is the nth update, recorded or not
-        self.steps += 1
         self._stepped, self._open, self._is_forward_seen = set(), False, False
         if self._follows_on:
             self._begin()
@@ -257,7 +273,7 @@ class AutoSteps:
 
     def _updated(self) -> None:
         self._rest()
-        if not (self._is_forward_seen or self._follows_on) and self.rule.kind != "calls":
+        if not (self._is_forward_seen or self._follows_on):
             self._find_forwards()
             self._end()
         elif self.rule.ends(self.scene.optimizers(), self._stepped):
@@ -284,7 +300,7 @@ class AutoSteps:
             )
         else:
             why = "no model was found that holds its parameters."
-        self._once(f"an optimizer has stepped, and {why} {lost.format(self.steps)}")
+        self._once(f"an optimizer has stepped, and {why}", f" {lost.format(self.session.step_number)}")
 
     def _turn(self) -> None:
         """Say once that optimizers take turns, where they do."""
@@ -317,10 +333,10 @@ class AutoSteps:
             f"{', '.join(self.found['optimizers']) or '(none)'}; {rule} (step_ends: {self.rule})."
         )
 
-    def _once(self, text: str) -> None:
+    def _once(self, text: str, of_this_time: str = "") -> None:
         if text not in self._told:
             self._told.add(text)
-            self.say(text)
+            self.say(text + of_this_time)
 
     def _why_none(self) -> str:
         if self.rule.kind == "calls":

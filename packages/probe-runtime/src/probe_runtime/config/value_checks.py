@@ -119,7 +119,9 @@ numbers: Check = parse_numbers
 def positive(value: object, where: str) -> Checked:
     """Check for a whole number from 1 up; a bool is refused."""
     if isinstance(value, bool) or not isinstance(value, int):
-        return _one(where, f"{_is(value)}, not a whole number.", "Write e.g. 100.")
+        return _one(
+            where, f"{_is(value)}, not a whole number.", "Write digits alone, without a unit, e.g. 100."
+        )
     return (value, ()) if value > 0 else _one(where, f"{value} is not above 0.", "Write 1 or more.")
 
 
