@@ -166,7 +166,7 @@ def begun(folder, seed, calls, ended=False, error=None):
 def test_a_call_after_the_end_of_one_run_leaves_out_none_of_its_name_in_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An optimizer that was not reached calls mul_ too: the one that the failed run made in place is still looked at."""
+    """An optimizer that was not reached calls mul_ too: the one in place of the failed run is still seen."""
     call = SimpleNamespace(name="Tensor.mul_.0.forward")
     monkeypatch.setattr(Alignment, "beyond", lambda *_: (frozenset({call.name}), frozenset()))
     assert Alignment((), (call,), (call,)).lone(None, None) == ([], [call])  # type: ignore[arg-type]
