@@ -1,17 +1,14 @@
-"""A server that forks training runs made to be killed (used by test_kill.py, see tests/torch/killed.py).
-
-MindSpore's threads do not live through a fork, so each run is a process of its own, started ahead of time: it
-imports and waits until it is told which request to run.
-"""
+"""A server that forks training runs made to be killed (used by test_kill.py, see tests/torch/killed.py)."""
 
 from __future__ import annotations
 
-import itertools
-import json
-import os
-import signal
-import subprocess
-import sys
+from tempfile import TemporaryDirectory
+
+import mindspore as ms
+import numpy as np
+from forked import serve, speaker
+from mindspore import Tensor, nn, ops
+from probe_mindspore import PrecisionDebugger
 
 LAYERS = 6
 WIDTH = 12
@@ -19,17 +16,7 @@ WIDTH = 12
 
 def run(config: str, said: int, pause: int) -> None:
     """One dumped training step; a line on `said` for each record made."""
-    import mindspore as ms
-    import numpy as np
-    from mindspore import Tensor, nn, ops
-    from probe_mindspore import PrecisionDebugger
-
-    lines = itertools.count(1)
-
-    def say(name: str) -> None:
-        os.write(said, f"{name}\n".encode())
-        if next(lines) == pause:
-            os.kill(os.getpid(), signal.SIGSTOP)
+    say = speaker(said, pause)
 
     class Net(nn.Cell):
         def __init__(self) -> None:
@@ -85,47 +72,9 @@ def run(config: str, said: int, pause: int) -> None:
     debugger.close()
 
 
-def _waiting(said: int) -> subprocess.Popen[str]:
-    """A run that has imported everything and waits for its config."""
-    command = [sys.executable, __file__, "run"]
-    # stdout is where the pids go, and MindSpore warns there.
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, pass_fds=[said]
-    )
-
-
-def serve() -> None:
-    ready: list[subprocess.Popen[str]] = []
-    dead: list[subprocess.Popen[str]] = []
-    for line in sys.stdin:
-        request = json.loads(line)
-        while len(ready) < 2:
-            ready.append(_waiting(request["said"]))
-        os.set_inheritable(request["said"], True)
-        child = ready.pop(0)
-        assert child.stdin is not None
-        child.stdin.write(line)
-        child.stdin.flush()
-        dead.append(child)
-        for process in dead:
-            process.poll()  # so that the killed do not stay as zombies
-        print(child.pid, flush=True)
-    for process in ready:  # nobody needs them, and they may still be importing
-        process.kill()
-        process.wait()
-
-
-def main() -> None:
-    if sys.argv[1:2] == ["run"]:
-        import mindspore  # noqa: F401
-        import probe_mindspore  # noqa: F401
-
-        request = sys.stdin.readline()
-        if request:
-            run(**json.loads(request))
-        os._exit(0)
-    serve()
-
-
 if __name__ == "__main__":
-    main()
+    # No run in the parent: what MindSpore starts for its first operator does not outlive a fork.
+    with TemporaryDirectory() as folder, PrecisionDebugger(dump_path=folder, level="mix") as debugger:
+        debugger.start(nn.ReLU())  # finds all functions, once
+        debugger.stop()
+    serve(run)

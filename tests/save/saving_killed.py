@@ -2,20 +2,16 @@
 
 Reads one JSON request a line: {"dump": path, "said": fd, "pause": number}. Forks; the child saves values one after
 another and writes to the pipe `said`, one line each, the name of every record once save() has returned (or, for a
-gradient, once backward() has). After line number `pause` it stops itself. Prints the child's pid.
+gradient, once backward() has).
 """
 
 from __future__ import annotations
 
-import itertools
-import json
-import os
-import signal
-import sys
 from typing import Any
 
 import numpy as np
 import probe_save as ps
+from forked import serve, speaker
 
 try:
     import torch
@@ -31,13 +27,7 @@ def array(i: int) -> Any:
 
 
 def run(dump: str, said: int, pause: int) -> None:
-    lines = itertools.count(1)
-
-    def say(name: str) -> None:
-        os.write(said, f"{name}\n".encode())
-        if next(lines) == pause:
-            os.kill(os.getpid(), signal.SIGSTOP)
-
+    say = speaker(said, pause)
     saver = ps.Saver(dump_path=dump, task="tensor")
     say("made")
     for i in range(0, 200, 2):
@@ -53,21 +43,8 @@ def run(dump: str, said: int, pause: int) -> None:
     say("closed")
 
 
-def main() -> None:
+if __name__ == "__main__":
     if torch is not None:
         torch.set_num_threads(1)
         torch.ones(1, requires_grad=True).sum().backward()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are never waited for
-    for line in sys.stdin:
-        request = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            try:
-                run(**request)
-            finally:
-                os._exit(0)
-        print(child, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    serve(run)

@@ -3,22 +3,20 @@
 Reads one JSON request a line: {"config": path, "said": fd, "pause": number}. Forks; the child trains one dumped step
 and writes to the pipe `said`, one line each, the name of every record that it has certainly made: a call's once
 it has returned, a backward one's once the gradient has gone past; "between" where a call has got one of its
-gradients and lacks others. After line number `pause` it stops itself. Prints the child's pid. torch is imported once.
+gradients and lacks others. torch is imported once.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import signal
-import sys
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from forked import serve, speaker
 from probe_torch import PrecisionDebugger
 from torch import Tensor, nn
 
@@ -73,13 +71,7 @@ class Net(nn.Module):
 
 def run(config: str, said: int, pause: int = 0) -> None:
     """One dumped training step; a line on `said` for each record made."""
-    lines = itertools.count(1)
-
-    def say(name: str) -> None:
-        os.write(said, f"{name}\n".encode())
-        if next(lines) == pause:
-            os.kill(os.getpid(), signal.SIGSTOP)
-
+    say = speaker(said, pause)
     torch.manual_seed(0)
     model = Net(say)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -109,22 +101,7 @@ def warm() -> None:
         run(config, nowhere.fileno())
 
 
-def main() -> None:
+if __name__ == "__main__":
     torch.set_num_threads(1)
     warm()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are never waited for
-    for line in sys.stdin:
-        request = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                run(request["config"], request["said"], request["pause"])
-                status = 0
-            finally:
-                os._exit(status)
-        print(child, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    serve(run)
