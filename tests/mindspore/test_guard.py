@@ -19,7 +19,7 @@ from gradient_nets import values
 from mindspore import Tensor, nn, ops
 from probe_mindspore.graph import host_callback, taps
 from probe_mindspore.graph.calls import GraphCalls
-from probe_mindspore.hooks import autograd, gradients, parameter_gradients
+from probe_mindspore.hooks import autograd, gradients, uncompiled_hooks
 from probe_mindspore.hooks.nodes import InputGradients
 from probe_mindspore.patching import jit_guard
 from probe_mindspore.patching.patches import Patches
@@ -34,7 +34,7 @@ PLACES: dict[str, Callable[[], AbstractContextManager[list[int]]]] = {
     "a tensor": partial(broken, TensorLeaf, "tensor"),
     "a jitted call": partial(broken, jit_guard, "handed"),
     "originals back for the compiler": partial(broken, Patches, "suspended"),
-    "hooks off for the compiler": partial(broken_callback, parameter_gradients, "around_compilation"),
+    "hooks off for the compiler": partial(broken_callback, uncompiled_hooks, "around_compilation"),
     "taps on for the compiler": partial(broken_callback, taps, "CopiedCompilations", 1),
     "a graph with taps runs": partial(broken_callback, taps, "CopiedCompilations", 3),
     "a host callback": partial(broken, host_callback, "rebuild"),
