@@ -209,3 +209,4 @@ def test_a_jitted_function_is_given_what_is_hooked(first: str, tmp_path: Path) -
         "Cell.b.Dense.backward.0",
         *["Cell.a.Dense.backward.0"] * (first == "jitted"),
     }
+    assert not gradients._LEAVES._handles  # nothing stays

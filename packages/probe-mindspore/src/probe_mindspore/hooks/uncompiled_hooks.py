@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from attrs import define, field
 from probe_runtime.patching import Held
@@ -26,15 +27,18 @@ class UncompiledHooks:
 
     _handles: dict[Put, Handle | None] = field(factory=dict)
     _compilations: Held | None = None
-    _lock: threading.Lock = field(factory=threading.Lock)
+    _lock: Any = field(factory=threading.RLock)
 
     def add(self, put: Put) -> Callable[[], None] | None:
         """Put a hook on. Return a function that removes it, or None where the tensor takes no gradient."""
         with self._lock:
-            handle = self._handles[put] = put()
+            handle = put()
+            if handle is None:
+                return None
+            self._handles[put] = handle
             if self._compilations is None:
                 self._compilations = around_compilation(self._without_hooks)
-        return None if handle is None else partial(self._off, put)
+        return partial(self._off, put)
 
     @contextmanager
     def _without_hooks(self) -> Iterator[None]:
@@ -46,9 +50,10 @@ class UncompiledHooks:
             self._handles |= {put: put() for put in removed}
 
     def _off(self, put: Put) -> None:
-        self._take_off(put)
-        if not self._handles:
-            self.remove()
+        with self._lock:
+            self._take_off(put)
+            if not self._handles:
+                self.remove()
 
     def _take_off(self, *puts: Put) -> None:
         for put in puts:
@@ -57,7 +62,8 @@ class UncompiledHooks:
                 handle.remove()
 
     def remove(self) -> None:
-        compilations, self._compilations = self._compilations, None
-        if compilations is not None:
-            compilations.undo()
-        self._take_off(*self._handles)
+        with self._lock:
+            compilations, self._compilations = self._compilations, None
+            if compilations is not None:
+                compilations.undo()
+            self._take_off(*self._handles)
