@@ -13,7 +13,6 @@ WARNS, PRINTS = "probe_runtime.notice", "probe_format.terminal"
 # Modules that may do one thing more, and why.
 ALLOWED = {
     ("probe_format.cli.main", "sys.stdout"): "ends quietly when the reader has gone; sets what stays unprintable",
-    ("probe_format.cli.main", "sys.stderr"): "the same",
     ("probe_format.cli.command", "sys.stdout"): "goes on to the exit code when the reader has gone",
     ("probe_analysis.cli.trend", "sys.stdout"): "asks for the encoding",
     ("probe_analysis.cli.watch", "sys.stdout"): "the same",

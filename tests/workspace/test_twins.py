@@ -43,6 +43,7 @@ ONLY_TORCH = {
 ONLY_MINDSPORE = {
     "graph": "torch has no mode in which whole steps are compiled without Python",
     "hooks.autograd": "torch shows its autograd graph; MindSpore's shows less, and differently in each version",
+    "hooks.uncompiled_hooks": "MindSpore compiles the hooks of an argument into the graph that gets it",
     "hooks.tensor_hooks": "MindSpore 2.7 shows no graph, so hooks are put on whole tensors there",
     "loop.reach": "torch calls Python when it compiles a step, so that its updates are seen from inside",
     "module_kind": "torch has one class of modules; mindtorch's come beside MindSpore's Cells",
