@@ -5,28 +5,27 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from mindspore_hooks import held_compilations
 from probe_mindspore.hooks import autograd
 from probe_mindspore.hooks.uncompiled_hooks import UncompiledHooks
-from probe_mindspore.patching import compile_hook
 
 pytestmark = pytest.mark.once
 
 
-def test_nothing_stays_when_the_last_hook_is_off() -> None:
-    before = len(compile_hook._active)
+def test_nothing_stays_when_the_last_hook_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = held_compilations(monkeypatch)
     hooks = UncompiledHooks()
     removed: list[int] = []
     off = [hooks.add(partial(autograd.Handle, partial(removed.append, i))) for i in range(3)]
-    assert len(compile_hook._active) == before + 1
+    assert len(held) == 1
     for each in (off[1], off[0], off[0], off[2]):
-        assert each is not None
+        assert each is not None and held
         each()
     assert removed == [1, 0, 2]
-    assert len(compile_hook._active) == before and not hooks._handles
+    assert not held
 
 
-def test_a_tensor_without_gradient_is_not_kept() -> None:
-    before = len(compile_hook._active)
-    hooks = UncompiledHooks()
-    assert hooks.add(lambda: None) is None
-    assert len(compile_hook._active) == before and not hooks._handles
+def test_a_tensor_without_gradient_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = held_compilations(monkeypatch)
+    assert UncompiledHooks().add(lambda: None) is None
+    assert not held
