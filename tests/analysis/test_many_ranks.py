@@ -29,6 +29,7 @@ from probe_analysis.calls.run import runs_of
 from probe_analysis.cli.ranks import main
 from probe_analysis.ranks.held import bits_of
 from probe_analysis.ranks.summary import RankBlock, StepSummary, summarised
+from probe_format.errors import ProbeError
 
 from bench.many_ranks.generate import Run, write_json, write_parquet
 
@@ -149,7 +150,9 @@ def test_patterns_are_made_once_for_all_blocks(
 def test_a_set_of_ranks_is_there_once(dumps: Callable[[str, str], Path]) -> None:
     """However many tensors these ranks hold alike."""
     found = reduce(StepSummary.with_, summaries(dumps("json", "weight"), 16))
-    for cohort in found.cohorts.values():
+    sent = pickle.loads(pickle.dumps(found))
+    assert [x.spread for x in sent.cohorts.values()] == [x.spread for x in found.cohorts.values()]
+    for cohort in (*found.cohorts.values(), *sent.cohorts.values()):
         sets = [bits for piles in cohort.spread.values() for bits, _ in (piles or {}).values()]
         assert len({id(bits) for bits in sets}) == len({*sets}) < len(sets) / 10
 
@@ -173,6 +176,17 @@ def test_processes_say_the_same(
     assert "the odd one out: rank 77" in capsys.readouterr().out
     assert main([str(dump), "--engine", "dask"]) == 2
     assert "--engine dask and --scheduler ADDRESS go together" in capsys.readouterr().err
+
+
+def test_a_process_that_is_killed_is_said() -> None:
+    with pytest.raises(ProbeError, match="One of the worker processes was killed"):
+        in_processes(2)(os._exit, [1, 1], max)
+
+
+def test_tables_are_read_without_pandas(dumps: Callable[[str, str], Path]) -> None:
+    """Its import takes longer than to read a hundred ranks, in each process."""
+    code = "import sys, probe_analysis as p; p.ranks(sys.argv[1]); assert 'pandas' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, str(dumps("parquet", ""))], check=True)
 
 
 def test_tables_that_are_damaged_are_skipped(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from functools import reduce
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial, reduce
 from itertools import islice
 from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
 
-from probe_format.errors import UsageError
+from probe_format.errors import ProbeError, UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,15 +47,33 @@ def _told(results: Iterable[R], total: int, done: Done | None) -> Iterator[R]:
 
 
 def in_processes(workers: int) -> Engine:
-    """Return an engine of so many processes on this machine."""
+    """Return an engine of so many processes on this machine. It raises ProbeError when one of them is killed."""
 
     def run(work: Any, parts: Any, unite: Any, done: Done | None = None) -> Any:
         every = [*parts]
+        some = partial(_united, work, unite)
+        # Results that a worker unites need not come here; but each worker must have enough to do until the end.
+        size = max(1, min(_TOGETHER, len(every) // (4 * workers)))
+        each = [every[n : n + size] for n in range(0, len(every), size)]
         # What was not forked shares no lock with threads of this process.
-        with ProcessPoolExecutor(min(workers, len(every)), mp_context=get_context("spawn")) as pool:
-            return reduce(unite, _told(_as_completed(pool, work, every), len(every), done))
+        with ProcessPoolExecutor(min(workers, len(each)), mp_context=get_context("spawn")) as pool:
+            try:
+                return reduce(unite, _told(_as_completed(pool, some, each), len(each), done))
+            except BrokenProcessPool:
+                raise ProbeError(
+                    "One of the worker processes was killed, or could not begin: mostly there was too little memory. "
+                    "Take fewer --workers, or Dask's (--engine dask), which repeat what one had that is lost."
+                ) from None
 
     return run
+
+
+#: How many parts a worker unites at most.
+_TOGETHER = 4
+
+
+def _united(work: Callable[[T], R], unite: Callable[[R, R], R], parts: Iterable[T]) -> R:
+    return in_process(work, parts, unite)
 
 
 def _as_completed(pool: ProcessPoolExecutor, work: Callable[[T], R], parts: Sequence[T]) -> Iterator[R]:

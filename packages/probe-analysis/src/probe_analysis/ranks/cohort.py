@@ -61,6 +61,16 @@ class Cohort:
         members = sum(sheet.bits)
         return cls(members, sheet.runs[0], asked, {cell: piles() for cell, piles in _spread(sheet, asked)})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what a pickle holds: each set of ranks once, where a pickle has a number as often as it is met."""
+        places: dict[int, int] = {}
+        spread = {
+            cell: piles
+            and {mark: (places.setdefault(bits, len(places)), x) for mark, (bits, x) in piles.items()}
+            for cell, piles in self.spread.items()
+        }
+        return _unpickled, (self.members, self.lead, self.asked, [*places], spread)
+
     def piles(self, cell: Cell) -> Piles:
         """Return who holds what; None where that is too much."""
         if cell in self.spread:
@@ -82,6 +92,21 @@ class Cohort:
         spread = {cell: united(one.piles(cell), two.piles(cell), MOST[cell[2]], unions) for cell in cells}
         _sheet.cache_clear()  # of many ranks, all but the lowest are let go here
         return Cohort(one.members | two.members, one.lead, self.asked, spread)
+
+
+def _unpickled(
+    members: int, lead: CompactRun, asked: tuple[str, ...], sets: Sequence[int], spread: Mapping[Cell, Piles]
+) -> Cohort:
+    """Return a cohort. sets: of ranks; those of ``spread`` are places among them."""
+    return Cohort(
+        members,
+        lead,
+        asked,
+        {
+            cell: piles and {mark: (sets[place], x) for mark, (place, x) in piles.items()}
+            for cell, piles in spread.items()
+        },
+    )
 
 
 @lru_cache(maxsize=8)
