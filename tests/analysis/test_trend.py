@@ -145,6 +145,15 @@ def test_what_stops_being_finite_or_dies_comes_first(
     assert "b.weight is zero in step 1" in capsys.readouterr().out
 
 
+def test_a_small_change_is_said_with_the_digits_that_show_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, {"a": [1.0, 1.00001], "b": [-2.0, -2.0]})
+    assert main([str(tmp_path), "weights"]) == 0
+    said = capsys.readouterr().out
+    assert "a.weight changes most, by 0.001 %: 1 in step 0, 1.00001 in step 1." in said
+
+
 def test_one_step_is_ranked_against_the_median_layer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

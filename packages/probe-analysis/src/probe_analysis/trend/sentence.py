@@ -26,8 +26,12 @@ def sentence_of(found: Trend) -> str:
         return f"{what} is zero in step {zero.step}{_on(zero.rank)}, and elsewhere is not."
     if len(found.steps) == 1 and len(found.ranks) == 1:
         return f"{what} is {ranked:.3g} times off the median layer: {first.of_step(found.steps[0]):.4g}."
-    ends = (f"{p.value:.4g} in step {p.step}{_on(p.rank)}" for p in _ends(found))
-    return f"{what} changes most, {ranked:.3g} times: {', '.join(ends)}."
+    ends = _ends(found)
+    texts = ([f"{p.value:.{digits}g}" for p in ends] for digits in (4, 9, 17))
+    low, high = max(texts, key=lambda each: each[0] != each[1])  # with as many digits as tell them apart
+    by = f"{ranked:.3g} times" if ranked >= 1.1 else f"by {100.0 * (ranked - 1.0):.2g} %"
+    where = (f"step {p.step}{_on(p.rank)}" for p in ends)
+    return f"{what} changes most, {by}: {low} in {next(where)}, {high} in {next(where)}."
 
 
 def _ends(found: Trend) -> tuple[Point, Point]:
