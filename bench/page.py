@@ -15,14 +15,16 @@ from .steps import ROOT, share
 from .tables import table
 from .turns import Answer
 
-__all__ = ["PAGE", "RESULT", "WATCH", "brief", "load", "make", "text_of"]
+__all__ = ["PAGE", "RANKS", "RESULT", "WATCH", "brief", "load", "make", "text_of"]
 
 RESULT = Path(__file__).parent / "results" / "performance.json"
 WATCH = Path(__file__).parent / "results" / "watch.json"
+RANKS = Path(__file__).parent / "results" / "many_ranks.json"
 #: What other programs have measured.
 OTHERS = {
     "On a CUDA device": Path(__file__).parent / "results" / "device.json",
     "Task watch": WATCH,
+    "Many ranks": RANKS,
     "MindSpore": Path(__file__).parent / "results" / "mindspore.json",
     "MindSpore, compiled": Path(__file__).parent / "results" / "mindspore_graph.json",
 }

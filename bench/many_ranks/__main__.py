@@ -13,22 +13,11 @@ import resource
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..tables import table
 from .generate import LAYERS, Run, write_json, write_parquet
-
-HEAD = [
-    "ranks",
-    "form",
-    "workers",
-    "records",
-    "CPU us/record",
-    "wall s",
-    "MiB of a process",
-    "first sentence",
-]
 
 
 def one(dump: Path, workers: int) -> dict[str, Any]:
@@ -48,50 +37,46 @@ def one(dump: Path, workers: int) -> dict[str, Any]:
     }
 
 
+def measured(form: str, dump: Path, size: int, records: int, workers: int) -> dict[str, Any]:
+    """Return what a process of its own says of a dump, with what it was asked."""
+    command = [sys.executable, "-m", "bench.many_ranks", "--dump", str(dump), "--workers", str(workers)]
+    known = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    us = known["cpu"] / records * 1e6
+    return known | {"form": form, "ranks": size, "workers": workers, "records": records, "us": us}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", nargs="+", type=int, default=[100, 1000, 10000])
-    parser.add_argument("--form", choices=("json", "parquet"), default="parquet")
+    parser.add_argument("--forms", nargs="+", choices=("json", "parquet"), default=["json", "parquet"])
+    parser.add_argument(
+        "--most-json", type=int, default=1000, help="up to how many ranks are written as JSON"
+    )
     parser.add_argument("--fault", default="weight")
     parser.add_argument("--layers", type=int, default=LAYERS)
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--where", type=Path, default=Path("/dev/shm/many_ranks"))
+    parser.add_argument("--write", action="store_true", help="keep the table for docs/performance.md")
     parser.add_argument("--dump", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.dump:
         print(json.dumps(one(given.dump, given.workers[0])))
         return
-    rows = []
-    for size in given.sizes:
+    found = []
+    for form, size in product(given.forms, given.sizes):
+        if form == "json" and size > given.most_json:
+            continue
         run = Run(size, given.layers, fault=given.fault, odd=size * 7 // 9)
-        dump = given.where / f"{given.form}-{size}-{given.layers}-{given.fault}"
+        dump = given.where / f"{form}-{size}-{given.layers}-{given.fault}"
         if not dump.exists():
-            (write_json if given.form == "json" else write_parquet)(run, dump)
-        records = size * 520 * given.layers // LAYERS
+            (write_json if form == "json" else write_parquet)(run, dump)
         for workers in given.workers:
-            command = [
-                sys.executable,
-                "-m",
-                "bench.many_ranks",
-                "--dump",
-                str(dump),
-                "--workers",
-                str(workers),
-            ]
-            known = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-            us = known["cpu"] / records * 1e6
-            row = [
-                size,
-                given.form,
-                workers,
-                records,
-                f"{us:.1f}",
-                f"{known['wall']:.1f}",
-                f"{known['peak']:.0f}",
-            ]
-            rows.append([*map(str, row), known["sentence"][:120]])
-            print(rows[-1], file=sys.stderr)
-    print(table(HEAD, rows))
+            found.append(measured(form, dump, size, size * 520 * given.layers // LAYERS, workers))
+            print(found[-1], file=sys.stderr, flush=True)
+    if given.write:
+        from . import page  # not where memory is measured: it brings much
+
+        page.write(found)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,46 @@
+"""Keep what many ranks cost for docs/performance.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from .. import page
+from ..curve import curve
+from ..machine import about
+
+HEAD = ["ranks", "form", "processes", "records", "CPU us/record", "wall s", "times one", "MiB of a process"]
+PICTURES = {"Microseconds of a record, by ranks": "us", "MiB of the largest process, by ranks": "peak"}
+
+
+def write(found: Sequence[dict[str, Any]]) -> None:
+    """Keep a table and two pictures. found: what each run of `probe ranks` cost."""
+    of = about(quick=False)
+    lines = {
+        title: {
+            f"{form}, {workers} process{'es' * (workers > 1)}": [
+                (x["ranks"], x[key]) for x in found if (x["form"], x["workers"]) == (form, workers)
+            ]
+            for form, workers in dict.fromkeys((x["form"], x["workers"]) for x in found)
+        }
+        for title, key in PICTURES.items()
+    }
+    for name, (title, each) in zip(("ranks-time", "ranks-memory"), lines.items(), strict=True):
+        (page.PAGE.parent / f"{name}.svg").write_text(curve(title, each))
+    rows = [
+        [f"{x['ranks']:,}", *(str(x[key]) for key in ("form", "workers")), f"{x['records']:,}"] for x in found
+    ]
+    for row, x in zip(rows, found, strict=True):
+        alone = next(y for y in found if (y["form"], y["ranks"]) == (x["form"], x["ranks"]))
+        row += [f"{x['us']:.1f}", f"{x['wall']:.1f}", f"{alone['wall'] / x['wall']:.2f}", f"{x['peak']:.0f}"]
+    text = (
+        f"{of['date']}, {of['processor']}, {of['cores']} cores, load {of['load']}: `probe ranks` of synthetic runs of "
+        "100 to 10,000 ranks in tensor, pipeline, data and expert parallelism, each with a weight that one rank holds "
+        "otherwise, which is named every time. A record has 6.5 tensors and 1.3 kB of JSON. The CPU "
+        "time is that of all processes, their imports with it but for the first one's. The memory is that of the "
+        "largest process. Made by `python -m bench.many_ranks --write`.\n\n"
+        "![Time by ranks](ranks-time.svg)\n\n![Memory by ranks](ranks-memory.svg)"
+    )
+    page.RANKS.write_text(json.dumps({"about": text, "head": HEAD, "rows": rows}, indent=1) + "\n")
+    page.make(page.load())
