@@ -103,13 +103,17 @@ def test_any_order_and_grouping_gives_the_same(
 ) -> None:
     dump = dumps("json", fault)
     parts: list[StepSummary] = [*map(pickle.loads, packed(dump))]
-    wanted = answer(dump, reduce(StepSummary.with_, parts))
     draw.shuffle(parts)
     while len(parts) > 1:
         at = draw.randrange(len(parts) - 1)
         one, two = parts.pop(at), parts.pop(at)
         parts.insert(draw.randrange(len(parts) + 1), pickle.loads(pickle.dumps(two.with_(one))))
-    assert answer(dump, parts[0]) == wanted
+    assert answer(dump, parts[0]) == in_order(dump)
+
+
+@lru_cache(maxsize=8)
+def in_order(dump: Path) -> dict[str, Any]:
+    return answer(dump, reduce(StepSummary.with_, map(pickle.loads, packed(dump))))
 
 
 def answer(dump: Path, summary: StepSummary) -> dict[str, Any]:
@@ -119,14 +123,13 @@ def answer(dump: Path, summary: StepSummary) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_what_is_kept_does_not_grow_with_the_ranks(tmp_path: Path) -> None:
-    """Of 16 times as many replicas in the same number of stages and cuts, but for the bits that name them."""
+    """Of 4 times as many replicas in the same number of stages and cuts, but for the bits that name them."""
     sizes = []
-    for count in (128, 1000):
+    for count in (128, 512):
         write_parquet(Run(count, layers=1), tmp_path / str(count))
         parts = summaries(tmp_path / str(count), 64)
         sizes.append(len(pickle.dumps(reduce(StepSummary.with_, parts))))
-    print(sizes)
-    assert sizes[1] < 4 * sizes[0]
+    assert sizes[1] < 1.3 * sizes[0], sizes
 
 
 @pytest.mark.parametrize("form", WRITERS)
