@@ -203,6 +203,17 @@ def test_tables_of_another_form_are_skipped(table: str, column: str, tmp_path: P
             assert f"{file} has no column {column}" in found.skipped["step0/rank5"]
 
 
+@pytest.mark.parametrize("form", WRITERS)
+def test_who_reads_may_stand_in_another_folder(
+    form: str, dumps: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump = dumps(form, "weight")
+    monkeypatch.chdir(dump.parent)
+    run = pickle.loads(pickle.dumps(next(runs_of(dump.name))))  # as a worker of Dask gets it
+    monkeypatch.chdir(tmp_path)
+    assert len(run.rank.records) > 100
+
+
 WITH_DOTS = (
     {"a": 1, "a.b": 2},
     {"a.b": 1, "a": 2},

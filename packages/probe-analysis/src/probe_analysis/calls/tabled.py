@@ -43,7 +43,7 @@ def opened(path: Path) -> Dump | None:
             number = int(found[2]) if found[4].startswith("rank") and found[4] != "rank" else None
             where = path / (found[3] or "") / f"step{'' if step is None else step}" / found[4]
             mode: Any = found[3]
-            rank = TabledRank(where, number, step, None, mode, path, "/".join(file.parts[-3:]))
+            rank = TabledRank(where, number, step, None, mode, path.absolute(), "/".join(file.parts[-3:]))
             steps.setdefault((found[3] or "", -1 if step is None else step), []).append(rank)
     if not steps:
         return None
