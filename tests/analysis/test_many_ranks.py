@@ -6,6 +6,8 @@ import json
 import os
 import pickle
 import random
+import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +23,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 import probe_analysis
-from probe_analysis import Ranks, ranks
+from probe_analysis import Ranks, ranks, trend
 from probe_analysis.calls import compact_run
 from probe_analysis.calls.compact_run import Shared
 from probe_analysis.calls.engine import in_processes, on_dask
@@ -29,7 +31,8 @@ from probe_analysis.calls.run import runs_of
 from probe_analysis.cli.ranks import main
 from probe_analysis.ranks.held import bits_of
 from probe_analysis.ranks.summary import RankBlock, StepSummary, summarised
-from probe_format.errors import ProbeError
+from probe_format.errors import FormatError, ProbeError
+from pyarrow import parquet
 
 from bench.many_ranks.generate import Run, write_json, write_parquet
 
@@ -181,11 +184,6 @@ def test_processes_say_the_same(
     assert "--engine dask and --scheduler ADDRESS go together" in capsys.readouterr().err
 
 
-def test_a_process_that_is_killed_is_said() -> None:
-    with pytest.raises(ProbeError, match="One of the worker processes was killed"):
-        in_processes(2)(os._exit, [1, 1], max)
-
-
 def test_tables_are_read_without_pandas(dumps: Callable[[str, str], Path]) -> None:
     """Its import takes longer than to read a hundred ranks, in each process."""
     code = "import sys, probe_analysis as p; p.ranks(sys.argv[1]); assert 'pandas' not in sys.modules"
@@ -202,12 +200,163 @@ def test_tables_that_are_damaged_are_skipped(tmp_path: Path) -> None:
     assert [*ranks(tmp_path).skipped] == ["step0/rank5"]
 
 
+@pytest.mark.parametrize(
+    ("table", "column"),
+    (("records", "record"), ("tensors", "norm"), ("arguments", "json"), ("runs", "header")),
+)
+def test_tables_of_another_form_are_skipped(table: str, column: str, tmp_path: Path) -> None:
+    write_parquet(Run(32, layers=1), tmp_path)
+    file = tmp_path / table / "step=0/rank=5/rank5.parquet"
+    parquet.write_table(parquet.read_table(file, partitioning=None).drop_columns([column]), file)
+    for found in (ranks(tmp_path), probe_analysis.first_non_finite(tmp_path), trend(tmp_path, "weights")):
+        if (table, type(found)) != ("arguments", probe_analysis.Trend):  # which reads no arguments
+            assert [*found.skipped] == ["step0/rank5"]
+            assert f"{file} has no column {column}" in found.skipped["step0/rank5"]
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_who_reads_may_stand_in_another_folder(
+    form: str, dumps: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump = dumps(form, "weight")
+    monkeypatch.chdir(dump.parent)
+    run = pickle.loads(pickle.dumps(next(runs_of(dump.name))))  # as a worker of Dask gets it
+    monkeypatch.chdir(tmp_path)
+    assert len(run.rank.records) > 100
+
+
+WITH_DOTS = (
+    {"a": 1, "a.b": 2},
+    {"a.b": 1, "a": 2},
+    {"a.b": {"c": 1}, "a": [2, {"x": 3}]},
+    {"": 1, ".": 2},
+    {"type": {"0": 1, "1": [2, 3]}},
+    {"1": 1, "0": {"0": 2}},
+)
+
+
+@pytest.mark.parametrize("given", WITH_DOTS)
+@pytest.mark.parametrize("tensors", (True, False))
+def test_tables_hold_what_the_dump_holds_whatever_its_names(
+    given: Any, tensors: bool, tmp_path: Path
+) -> None:
+    def encoded(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: encoded(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [*map(encoded, value)]
+        numbers = dict.fromkeys(("Max", "Min", "Mean", "Norm"), float(value))
+        a_tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [1], **numbers}
+        return a_tensor if tensors else {"type": "int", "value": value}
+
+    record = {"input_args": [encoded(given), encoded(4)], "input_kwargs": {"d": encoded(given)}}
+    document = {"task": "statistics", "level": "L1", "data": {"Torch.f.0.forward": record}}
+    (tmp_path / "dump/step0/rank0").mkdir(parents=True)
+    (tmp_path / "dump/step0/rank0/dump.json").write_text(json.dumps(document))
+    probe_analysis.export(tmp_path / "dump", tmp_path / "tables")
+    (one,), (two,) = (next(runs_of(tmp_path / name)).calls for name in ("dump", "tables"))
+    read = [
+        sorted(((value.slot, value.tensor["Max"]) for value in call.read().values), key=str)
+        + sorted(call.read().others, key=str)
+        for call in (one, two)
+    ]
+    assert read[0] == read[1] and len(read[0]) > 2
+    assert probe_analysis.diff(tmp_path / "dump", tmp_path / "tables").verdict.state == "same"
+
+
+def test_a_step_in_which_nothing_was_called_is_no_killed_one(tmp_path: Path) -> None:
+    write_json(Run(32, layers=1), tmp_path / "dump")
+    shutil.copytree(tmp_path / "dump/step0", tmp_path / "dump/step1")
+    for folder in (tmp_path / "dump/step1").iterdir():
+        document = json.loads((folder / "dump.json").read_text())
+        (folder / "dump.json").write_text(json.dumps({**document, "data": {}}))
+    probe_analysis.export(tmp_path / "dump", tmp_path / "tables")
+    read = [
+        [(run.rank.is_empty, run.was_cut) for run in runs_of(tmp_path / name)] for name in ("dump", "tables")
+    ]
+    assert read[0] == read[1] == [(False, False)] * 64
+    assert said(ranks(tmp_path / "dump")) == said(ranks(tmp_path / "tables"))
+
+
 @pytest.mark.parametrize("form", WRITERS)
 def test_other_commands_read_tables_too(form: str, dumps: Callable[[str, str], Path]) -> None:
     dump = dumps(form, "weight")
     found = probe_analysis.trend(dump, "weights", rank=ODD)
     assert found.series[0].points[0].rank == ODD and len(found.series) > 5
     assert probe_analysis.first_non_finite(dump, rank=3).state == "finite"
+
+
+def _started(dump: Path) -> tuple[subprocess.Popen[str], list[int]]:
+    """``probe ranks --workers 2`` of a group of its own, and the processes that read for it."""
+    words = [sys.executable, "-m", "probe_format", "ranks", str(dump), "--workers", "2"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+    def readers() -> list[int]:
+        every = [int(each) for each in children.read_text().split()]
+        return [each for each in every if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
+
+    _until(lambda: len(readers()) == 2)
+    return process, readers()
+
+
+def _is_there(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_ctrl_c_ends_all_processes_without_a_traceback(dumps: Callable[[str, str], Path]) -> None:
+    process, readers = _started(dumps("json", "weight"))
+    os.killpg(process.pid, signal.SIGINT)  # at once, while these are starting
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out, err) == (130, "", "probe ranks: stopped.\n")
+    _until(lambda: not any(map(_is_there, readers)))
+
+
+def test_a_process_that_is_killed_is_no_answer(dumps: Callable[[str, str], Path]) -> None:
+    process, readers = _started(dumps("json", "weight"))
+    os.kill(readers[0], signal.SIGKILL)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith("probe ranks: One of the processes that read the ranks was killed")
+
+
+def test_processes_end_with_the_one_that_started_them(dumps: Callable[[str, str], Path]) -> None:
+    process, readers = _started(dumps("json", "weight"))
+    process.kill()
+    process.communicate()
+    _until(lambda: not any(map(_is_there, readers)))
+
+
+@pytest.mark.parametrize("address", ("nonsense", "nonsense://host:1", ""))
+def test_what_is_no_address_of_a_scheduler_is_told(
+    address: str, dumps: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("distributed")
+    assert main([str(dumps("json", "")), "--engine", "dask", "--scheduler", address]) == 2
+    assert f"{address!r} is no address of a scheduler, as tcp://host:8786" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_what_dask_fails_with_is_told(cluster: Any) -> None:
+    with pytest.raises(
+        ProbeError, match=f"Dask at {cluster.scheduler_address} gives no answer: ZeroDivisionError"
+    ):
+        on_dask(cluster.scheduler_address)(_divides, [1, 2], max)
+    with pytest.raises(FormatError, match="as it is"):
+        on_dask(cluster.scheduler_address)(_refuses, [1, 2], max)
+
+
+def _divides(part: int) -> float:
+    return part / 0
+
+
+def _refuses(part: object) -> None:
+    raise FormatError("as it is")
 
 
 @pytest.fixture(scope="module")

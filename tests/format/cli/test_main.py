@@ -483,6 +483,8 @@ def test_ctrl_c_ends_a_command_without_a_traceback(capsys, monkeypatch):
 
     monkeypatch.setattr(commands, "open", stopped)
     assert run(capsys, "show", PROBE / "complete") == (130, "", "probe show: stopped.\n")
+    monkeypatch.setattr("probe_format.cli.main.added_commands", lambda: stopped(""))  # while it is loaded
+    assert run(capsys, "diff", "a", "b") == (130, "", "probe: stopped.\n")
 
 
 def command(*arguments, **options):

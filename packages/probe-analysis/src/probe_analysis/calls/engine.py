@@ -7,15 +7,20 @@ scheduler of our own.
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial, reduce
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Any, Protocol, TypeVar
 
 from probe_format.errors import ProbeError, UsageError
+from probe_format.excerpts import error_text
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,59 +52,79 @@ def _told(results: Iterable[R], total: int, done: Done | None) -> Iterator[R]:
 
 
 def in_processes(workers: int) -> Engine:
-    """Return an engine of so many processes on this machine. It raises ProbeError when one of them is killed."""
+    """Return an engine of so many processes on this machine. It raises ProbeError where one of them is killed."""
 
     def run(work: Any, parts: Any, unite: Any, done: Done | None = None) -> Any:
         every = [*parts]
-        some = partial(_united, work, unite)
-        # Results that a worker unites need not come here; but each worker must have enough to do until the end.
+        # What a process unites itself need not come here; but each must have enough to do until the end.
         size = max(1, min(_TOGETHER, len(every) // (4 * workers)))
         each = [every[n : n + size] for n in range(0, len(every), size)]
+        some = partial(in_process, work, unite=unite)
         # What was not forked shares no lock with threads of this process.
-        with ProcessPoolExecutor(min(workers, len(each)), mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(min(workers, len(each)), get_context("spawn"), _end_at_once) as pool:
             try:
                 return reduce(unite, _told(_as_completed(pool, some, each), len(each), done))
-            except BrokenProcessPool:
-                raise ProbeError(
-                    "One of the worker processes was killed, or could not begin: mostly there was too little memory. "
-                    "Take fewer --workers, or Dask's (--engine dask), which repeat what one had that is lost."
-                ) from None
+            except BrokenProcessPool as error:
+                why = "One of the processes that read the ranks was killed, as where the memory is used up"
+                raise ProbeError(f"{why}. Give fewer workers: each takes its own.") from error
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
 
     return run
 
 
-#: How many parts a worker unites at most.
+#: How many parts a process unites at most.
 _TOGETHER = 4
-
-
-def _united(work: Callable[[T], R], unite: Callable[[R, R], R], parts: Iterable[T]) -> R:
-    return in_process(work, parts, unite)
 
 
 def _as_completed(pool: ProcessPoolExecutor, work: Callable[[T], R], parts: Sequence[T]) -> Iterator[R]:
     """Yield the results as they come, with few of them waiting in memory."""
     left = iter(parts)
-    running: set[Future[R]] = {pool.submit(work, part) for part in islice(left, 2 * pool._max_workers)}  # type: ignore[attr-defined]
+
+    def submit(most: int) -> set[Future[R]]:
+        # A process that this starts hears of Ctrl-C when it can end at once.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return {pool.submit(work, part) for part in islice(left, most)}
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    running = submit(2 * pool._max_workers)  # type: ignore[attr-defined]
     while running:
         ended, running = wait(running, return_when=FIRST_COMPLETED)
         for future in ended:
-            running |= {pool.submit(work, part) for part in islice(left, 1)}
+            running |= submit(1)
             yield future.result()
+
+
+def _end_at_once() -> None:
+    """Let this process end with the one that started it, and at Ctrl-C, without a word: that one says what there is."""
+    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def on_dask(scheduler: str) -> Engine:
     """Return an engine of the workers of a Dask scheduler, which repeats what a worker had that is lost.
 
-    Raises UsageError where dask.distributed is not installed.
+    Raises UsageError where dask.distributed is not installed, and for what is no address. The engine raises ProbeError
+    where Dask fails.
     """
     try:
         from distributed import Client  # type: ignore[import-not-found, unused-ignore]
+        from distributed.comm import resolve_address  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         how = "Install it with: pip install 'probe-analysis[dask]'."
         raise UsageError(f"Dask is not installed here. {how}") from None
+    try:
+        resolve_address(scheduler)
+    except (ValueError, OSError) as error:
+        raise UsageError(
+            f"{scheduler!r} is no address of a scheduler, as tcp://host:8786: {error}."
+        ) from None
 
     def run(work: Any, parts: Any, unite: Any, done: Done | None = None) -> Any:
-        with Client(scheduler, set_as_default=False) as client:
+        with _failing(scheduler), Client(scheduler, set_as_default=False) as client:
             left = client.map(work, [*parts], pure=False)
             while len(left) > 1:  # a tree, whose knots are tasks: a result moves to where the next one is
                 pairs = zip(left[::2], left[1::2], strict=False)
@@ -109,3 +134,21 @@ def on_dask(scheduler: str) -> Engine:
             return left[0].result()
 
     return run
+
+
+def _outlive_nobody() -> None:
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
+
+
+@contextmanager
+def _failing(scheduler: str) -> Iterator[None]:
+    """Raise what Dask fails with, which is an error of any kind, as ProbeError."""
+    try:
+        yield
+    except (ProbeError, MemoryError):
+        raise
+    except Exception as error:
+        what = "Its workers need this version of probe-analysis, and memory for a block of ranks each"
+        raise ProbeError(f"Dask at {scheduler} gives no answer: {error_text(error)}. {what}.") from error

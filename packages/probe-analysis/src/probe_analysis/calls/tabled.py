@@ -16,7 +16,7 @@ from probe_format import Dump, Rank, Step
 from probe_format.errors import DamagedError, ProbeError
 from probe_format.jsonio import finite, loads
 from probe_format.read import Lost
-from probe_format.schema import Construct, Document, Report, Stack, parse_report
+from probe_format.schema import Construct, Document, Report, Stack, parse_report, tensors
 from probe_format.statistics import COUNTS, KEYS, WHOLE
 
 #: The columns that say what a tensor is, without its numbers and texts.
@@ -44,7 +44,7 @@ def opened(path: Path) -> Dump | None:
             number = int(found[2]) if found[4].startswith("rank") and found[4] != "rank" else None
             where = path / (found[3] or "") / f"step{'' if step is None else step}" / found[4]
             mode: Any = found[3]
-            rank = TabledRank(where, number, step, None, mode, path, "/".join(file.parts[-3:]))
+            rank = TabledRank(where, number, step, None, mode, path.absolute(), "/".join(file.parts[-3:]))
             steps.setdefault((found[3] or "", -1 if step is None else step), []).append(rank)
     if not steps:
         return None
@@ -82,9 +82,13 @@ class TabledRank(Rank):
         file = self.root / name / self.part
         try:
             with memory_map(str(file)) as raw, ParquetFile(raw) as opened:
-                return opened.read(own, use_threads=False), _alike(opened, raw, same)
+                missing = [each for each in (*own, *same) if each not in opened.schema_arrow.names]
+                if not missing:
+                    return opened.read(own, use_threads=False), _alike(opened, raw, same)
         except (ArrowException, OSError, ValueError) as error:
-            raise DamagedError(f"{file} cannot be read: {error}.") from error
+            raise DamagedError(f"{file} cannot be read: {str(error).rstrip('.')}.") from error
+        what = f"has no column {', '.join(missing)}, as a table of probe export has"
+        raise DamagedError(f"{file} {what}. Export the rank again.")
 
     @cached_property
     def _run(self) -> Mapping[str, Any]:
@@ -116,7 +120,8 @@ class TabledRank(Rank):
 
     @cached_property
     def is_empty(self) -> bool:
-        return not self.documents[0].records
+        ended = self.source == "files" and self.header  # a step in which nothing was called
+        return not self.documents[0].records and not ended
 
     @cached_property
     def lost(self) -> Lost:
@@ -242,15 +247,14 @@ class Tables(Mapping[str, Any]):
             return rows[0][2]  # a saved value
         (told,) = self.records.table.slice(number, 1).to_pylist()
         marks = {key: told[key] for key in _MARKS if told[key] is not None}
-        tree: dict[str, Any] = {}
+        tree: dict[Any, Any] = {}
         for _, slot, value in rows:
-            *above, last = slot.split(".")
             node = tree
-            for key in above:
+            for key in slot.split("."):
                 node = node.setdefault(key, {})
-            node[last] = value
+            node[None] = value
         extra = loads(told["extra"].encode()) if told["extra"] else {}
-        return {key: _lists(part) for key, part in tree.items()} | marks | extra
+        return _grown(tree) | marks | extra
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.records.names)
@@ -286,13 +290,19 @@ def _rows(of: tuple[Any, AlikeColumns], which: range) -> Iterator[dict[str, Any]
     return ({**one, **two} for one, two in zip(alike, own, strict=True))
 
 
-def _lists(node: Any) -> Any:
-    """Return a tree with lists for the objects whose keys count from 0."""
-    if not isinstance(node, dict) or "type" in node:
-        return node
-    found = {key: _lists(value) for key, value in node.items()}
-    counts = [*found] == [str(n) for n in range(len(found))] and found
-    return [*found.values()] if counts else found
+def _grown(tree: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return what stands in a tree, with lists for the objects whose keys count from 0. A value is at the key None."""
+    found: dict[str, Any] = {}
+    for key, node in tree.items():
+        below = _grown({name: each for name, each in node.items() if name is not None})
+        if None in node:  # below it are tensors that it carries, or names with a dot that begin as its own
+            found[key] = node[None]
+            carried = {str(path[0]) for path, _ in tensors(node[None]) if path}
+            found |= {f"{key}.{name}": each for name, each in below.items() if name not in carried}
+        else:
+            counts = [*below] == [str(n) for n in range(len(below))]
+            found[key] = [*below.values()] if counts else below
+    return found
 
 
 def _tensor(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(words)
         sys.stdout.flush()
         return code
+    except KeyboardInterrupt:  # before the command began: it was being loaded
+        tell("probe: stopped.")
+        return 130
     except BrokenPipeError:
         # The reader has gone, as in `probe show ... | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
