@@ -16,6 +16,7 @@ import torch
 from documents import Json, objects
 from dumping import load, number, opened, records
 from probe_format.tensors import native
+from probe_torch.tensors import leaf
 from torch import Tensor
 
 from bench.cause.networks import NETWORKS, build
@@ -80,6 +81,56 @@ def recorded(leaf: Json, t: Tensor) -> Numbers:
     return high, low, mean, norm
 
 
+def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "WAY", "")
+    monkeypatch.setattr(leaf, "numbers_at", native.by_reference)
+
+
+@pytest.mark.parametrize("way", ["library", "reference"])
+@pytest.mark.parametrize("keys", [{}, {"async_dump": True}, {"sketch": True, "zero_count": True}], ids=str)
+def test_denormals_have_numbers_where_the_run_flushes_them(
+    keys: dict[str, bool], way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "reference":
+        without_library(monkeypatch)
+    codes = torch.tensor([3.0, 1.0, 7.0, 2.0] * 3).double()
+    least = {"float32": 1e-42, "float64": 1e-312, "float16": 1e-7, "bfloat16": 1e-40, "float8_e4m3fn": 2e-3}
+    tiny = [(codes * size).to(getattr(torch, kind)) for kind, size in least.items()]
+    large, doubles = (tiny[n].repeat(20_000) for n in (0, 1))
+    tiny += [
+        large,
+        doubles,
+        tiny[1][::2],
+        tiny[0][:1].expand(5),
+        tiny[1][:1].expand(5),
+        doubles[:6].view(3, 2).T,
+    ]
+    tiny += [torch.complex(t, t) for t in tiny[:2]]
+    tiny.append(torch.tensor([float("nan"), float("inf"), 1e-40, 1e-41]))
+    expected = [true_numbers(t)[0] for t in tiny]
+    found = []
+    torch.set_flush_denormal(True)
+    try:
+        with opened(tmp_path, level="L1", **keys) as debugger:
+            debugger.start()
+            for t in tiny:
+                torch.clone(t)
+            debugger.stop()
+            debugger.step()
+        assert torch.tensor([1e-40]).abs().item() == 0.0, "the run does not flush them any more"
+    finally:
+        torch.set_flush_denormal(False)
+    for name, record in records(tmp_path / "dump").items():
+        if name.startswith("Torch.clone"):
+            found.append(record["input_args"][0])
+    assert len(found) == len(tiny)
+    for told, right in zip(found, expected, strict=True):
+        assert recorded(told, torch.empty(())) == pytest.approx(right, rel=1e-3, abs=0, nan_ok=True), told
+    assert (found[-1]["finite_max"], found[-1]["finite_min"]) == pytest.approx(
+        (1e-40, 1e-41), rel=1e-3, abs=0
+    )
+
+
 @pytest.mark.parametrize("way", ["library", "reference"])
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16], ids=["float32", "autocast"])
 @pytest.mark.parametrize("name", NETWORKS if EVERY else SOME)
@@ -89,7 +140,7 @@ def test_numbers_are_those_of_the_bytes(
     if way == "library" and not native.WAY:
         pytest.skip("there is no compiler (cc), so probe-fast has no library here")
     if way == "reference":
-        monkeypatch.setattr(native, "WAY", "")
+        without_library(monkeypatch)
     plain = trained(name, dtype)
     watched = trained(name, dtype, folder=tmp_path, level="mix", task="tensor", step=[0])
     assert all(torch.equal(plain[key], watched[key]) for key in plain)

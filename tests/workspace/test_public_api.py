@@ -95,11 +95,11 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.suggest": {"did_you_mean", "nearest", "nearest_names"},
     "probe_format.tensors": {
         "NO_STATS", "PT_DTYPES", "Entry", "Place", "Stats", "array_at", "array_object", "blocks", "byte_count",
-        "checksum_of", "crc32", "distinct", "entries", "entry_head", "file_crc32", "load_npy",
+        "checksum_of", "crc32", "distinct", "entries", "entry_head", "file_crc32", "flushed", "load_npy",
         "load_pt", "map_npy", "memory_at", "narrow_name", "not_finite", "npy_bytes", "npy_head", "npy_header",
         "numbers_at", "opened", "parts_crc32", "pt_bytes", "pt_frame", "put_parts", "repeated", "rounded",
-        "sketch_of", "stats_at", "stats_in", "stats_json", "stats_of", "stored", "widen", "write_parts",
-        "xor_hex",
+        "sketch_of", "stats_at", "stats_in", "stats_json", "stats_of", "stored", "widen", "with_denormals",
+        "write_parts", "xor_hex",
     },
     "probe_format.values": {
         "CONTAINERS", "Describe", "Described", "Form", "MAX_DEPTH", "MAX_LEAVES", "TABLE", "UNKNOWN", "ValuePath",

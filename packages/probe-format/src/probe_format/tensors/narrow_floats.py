@@ -58,7 +58,7 @@ def bits_of(values: npt.NDArray[np.float32], name: str) -> npt.NDArray[Any]:
 def code_values(name: str) -> npt.NDArray[np.uint32]:
     """Return the float32 bits of each of the 256 codes."""
     if name == "float8e8m0fnu":  # powers of two without a sign
-        return np.array([*(_float32(2.0 ** (code - 127)) for code in range(255)), 0x7FC00000], np.uint32)
+        return np.array([1 << 22, *(code << 23 for code in range(1, 255)), 0x7FC00000], np.uint32)
     positive = np.array([_POSITIVE[name](code) for code in range(128)], np.uint32)
     if name == "hifloat8" or name.endswith("fnuz"):  # no negative zero: its code is the only NaN
         negative = positive | np.uint32(0x80000000)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import stats
+from .denormals import flushed, with_denormals
 from .narrow_floats import code_values
 from .sketch import rounded
 
@@ -49,7 +50,7 @@ def by_reference(address: int, count: int, kind: str, threads: object = None) ->
     kind: ``float32``, ``float64``, ``float16`` or ``bfloat16``.
     threads: it needs none.
     """
-    if count > stats.BLOCK:
+    if count > stats.BLOCK or flushed():
         return None
     bits, narrow = ("uint16", kind) if kind == "bfloat16" else (kind, None)
     with np.errstate(all="ignore"):
@@ -66,6 +67,7 @@ def _name_of(dtype: np.dtype[Any]) -> str:
     return dtype.name  # which numpy puts together each time
 
 
+@with_denormals
 def stats_in(
     array: npt.NDArray[Any],
     *,

@@ -19,6 +19,7 @@ from attrs import evolve, frozen
 
 from probe_format.jsonio import finite
 
+from .denormals import with_denormals
 from .narrow_floats import widen
 from .sketch import sketch_of
 
@@ -63,6 +64,7 @@ class Stats:
 NO_STATS = Stats()
 
 
+@with_denormals
 def stats_of(
     array: npt.NDArray[Any], *, narrow: str | None = None, zero_count: bool = False, sketch: bool = False
 ) -> Stats:

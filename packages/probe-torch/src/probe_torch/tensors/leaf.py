@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from probe_format.journal import events, hole
 from probe_format.jsonio import dumps, encode, members
-from probe_format.tensors import PT_DTYPES, Stats, checksum_of, numbers_at, pt_bytes, stats_json
+from probe_format.tensors import PT_DTYPES, Stats, checksum_of, flushed, numbers_at, pt_bytes, stats_json
 from probe_format.values import UNKNOWN, ValuePath
 from probe_format.write import slot_of
 from probe_runtime.describe import LARGE, Leaf, Placement, TensorOptions, run_both, summarise
@@ -229,7 +229,8 @@ class TensorLeaf(Leaf):
         if data is None:
             self._coverage.add("unsupported", f"tensor: {p.reason}")
             return members(_NO_STATS) if self._o.statistics else b"", {"unsupported": p.reason}
-        late = data.device.type != "cpu" or (self._o.deferred and data.numel() > 0)
+        # What torch would compute later, it would compute without denormals where the run flushes them.
+        late = data.device.type != "cpu" or (self._o.deferred and data.numel() > 0 and not flushed())
         if late and self._o.statistics:
             number = next(self._holes)
             about = placement.record, placement.label, path, p.dtype

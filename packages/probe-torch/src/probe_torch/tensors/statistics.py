@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import torch
 from attrs import define, field, frozen
-from probe_format.tensors import Stats, distinct, memory_at, repeated, stats_at, stats_of
+from probe_format.tensors import Stats, distinct, memory_at, repeated, stats_at, stats_of, with_denormals
 
 from .plain import is_dense
 
@@ -58,6 +58,7 @@ def _bytes(t: torch.Tensor) -> Any:
     return memory
 
 
+@with_denormals
 def cpu_stats(t: torch.Tensor, *, zero_count: bool = False, sketch: bool = False) -> Stats | None:
     """Return the statistics of a detached strided CPU tensor of any shape; None when its dtype is not supported.
 
