@@ -9,7 +9,7 @@ from html import escape
 __all__ = ["curve"]
 
 _LEFT, _TOP, _WIDTH, _HEIGHT = 70, 60, 520, 220
-_COLOURS = ("#2a78b5", "#c4622d", "#4b8f4b")
+_COLOURS = ("#2a78b5", "#c4622d", "#4b8f4b", "#8a5aa8")
 
 
 def curve(title: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str:
@@ -38,10 +38,11 @@ def curve(title: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> str
         across, _ = at(x, 0)
         where = f'x="{across:.1f}" y="{_TOP + _HEIGHT + 22}"'
         parts.append(f'<text {where} text-anchor="middle" fill="#777">{x:,.0f}</text>')
+    wide = 60 + 7 * max(map(len, lines))  # of the longest name
     for i, (name, points) in enumerate(lines.items()):
         colour = _COLOURS[i % len(_COLOURS)]
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in (at(x, y) for x, y in points))
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts.append(f'<rect x="{_LEFT + 130 * i}" y="36" width="12" height="12" fill="{colour}"/>')
-        parts.append(f'<text x="{_LEFT + 130 * i + 18}" y="47">{escape(name)}</text>')
+        parts.append(f'<rect x="{_LEFT + wide * i}" y="36" width="12" height="12" fill="{colour}"/>')
+        parts.append(f'<text x="{_LEFT + wide * i + 18}" y="47">{escape(name)}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"

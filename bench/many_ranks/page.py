@@ -11,6 +11,7 @@ from ..curve import curve
 from ..machine import about
 
 HEAD = ["ranks", "form", "processes", "records", "CPU us/record", "wall s", "times one", "MiB of a process"]
+NAMES = {"json": "JSON", "parquet": "Parquet"}
 PICTURES = {"Microseconds of a record, by ranks": "us", "MiB of the largest process, by ranks": "peak"}
 
 
@@ -19,7 +20,7 @@ def write(found: Sequence[dict[str, Any]]) -> None:
     of = about(quick=False)
     lines = {
         title: {
-            f"{form}, {workers} process{'es' * (workers > 1)}": [
+            f"{NAMES[form]}{f' by {workers}' if workers > 1 else ''}": [
                 (x["ranks"], x[key]) for x in found if (x["form"], x["workers"]) == (form, workers)
             ]
             for form, workers in dict.fromkeys((x["form"], x["workers"]) for x in found)
@@ -28,9 +29,7 @@ def write(found: Sequence[dict[str, Any]]) -> None:
     }
     for name, (title, each) in zip(("ranks-time", "ranks-memory"), lines.items(), strict=True):
         (page.PAGE.parent / f"{name}.svg").write_text(curve(title, each))
-    rows = [
-        [f"{x['ranks']:,}", *(str(x[key]) for key in ("form", "workers")), f"{x['records']:,}"] for x in found
-    ]
+    rows = [[f"{x['ranks']:,}", NAMES[x["form"]], str(x["workers"]), f"{x['records']:,}"] for x in found]
     for row, x in zip(rows, found, strict=True):
         alone = next(y for y in found if (y["form"], y["ranks"]) == (x["form"], x["ranks"]))
         row += [f"{x['us']:.1f}", f"{x['wall']:.1f}", f"{alone['wall'] / x['wall']:.2f}", f"{x['peak']:.0f}"]
