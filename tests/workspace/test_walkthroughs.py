@@ -28,7 +28,6 @@ PAGES = [
     "inference",
     "catch-the-bad-step",
     "callbacks",
-    "a-thousand-ranks",
 ]
 ELSEWHERE = {"quick-start-mindspore": "tests/mindspore/test_walkthroughs.py"}
 #: Pages that explain, and have nothing to run.

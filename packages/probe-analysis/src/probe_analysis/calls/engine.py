@@ -67,8 +67,10 @@ def in_processes(workers: int) -> Engine:
             except BrokenProcessPool as error:
                 why = "One of the processes that read the ranks was killed, as where the memory is used up"
                 raise ProbeError(f"{why}. Give fewer workers: each takes its own.") from error
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+            except BaseException:  # such as Ctrl-C: what they still do is of no use
+                for process in [*(pool._processes or {}).values()]:
+                    process.terminate()
+                raise
 
     return run
 
