@@ -151,7 +151,7 @@ def test_numbers_are_those_of_the_bytes(
     not (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET")),
     reason="TRITON_INTERPRET=1 is not set",
 )
-@pytest.mark.parametrize("name", ["llama", "cnn"])
+@pytest.mark.parametrize("name", ["llama", "convnext"])
 def test_numbers_of_the_kernel_are_those_of_the_bytes(name: str, tmp_path: Path) -> None:
     pytest.importorskip("triton")
     from tables_here import numbers
