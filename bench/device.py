@@ -9,7 +9,6 @@ FOLDER` is where msprobe lies beside this Python's torch (or PROBE_MSPROBE_SITE)
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -21,7 +20,7 @@ import torch
 
 from .machine import about
 from .steps import MEMORY, SETUPS, SOURCES, Case
-from .tables import table
+from .tables import keep, table
 from .turns import Worker, started
 
 HEAD = ["model", "level", "plain step", "Probe", "msprobe", "share"]
@@ -45,7 +44,7 @@ def main() -> None:
     if given.write is not None:
         of, gpu = about(quick=False), torch.cuda.get_device_name()
         text = f"{' '.join((__doc__ or '').split())} {of['date']}, {gpu}, {of['cores']} cores, torch {of['torch']}."
-        given.write.write_text(json.dumps({"about": text, "head": HEAD, "rows": rows}, indent=1) + "\n")
+        keep(given.write, text, HEAD, rows)
 
 
 def _row(setup: str, level: str, msprobe: str, rounds: int) -> list[str]:

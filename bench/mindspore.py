@@ -9,7 +9,6 @@ Dumps go to a temporary folder (TMPDIR). msprobe gets a norm that the CPU has.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -18,7 +17,7 @@ from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 
-from .tables import gathered
+from .tables import gathered, keep
 from .turns import started
 
 CASES = {
@@ -88,7 +87,7 @@ def main() -> None:
         "PyNative on the CPU, made by `hatch run bench-mindspore:run`; bench/mindspore.py says how it is "
         f"measured. Rounds: {given.rounds}. {TAIL}"
     )
-    given.out.write_text(json.dumps({"about": about, "head": HEAD, "rows": rows}, indent=1) + "\n")
+    keep(given.out, about, HEAD, rows)
 
 
 if __name__ == "__main__":

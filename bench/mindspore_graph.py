@@ -9,7 +9,6 @@ the same round, dumped ones and those that are not dumped, by the clock.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -18,7 +17,7 @@ from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 
-from .tables import gathered
+from .tables import gathered, keep
 from .turns import Answer, started
 
 NETWORKS = ("gpt", "cnn")
@@ -106,7 +105,7 @@ def main() -> None:
         "The copy computes all that the run does, at the same time: where a step keeps all cores busy, a dumped one "
         "cannot take less than twice as long. msprobe 26.2.0 ends with an error in this step, so it has no row."
     )
-    given.out.write_text(json.dumps({"about": about, "head": HEAD, "rows": rows}, indent=1) + "\n")
+    keep(given.out, about, HEAD, rows)
 
 
 if __name__ == "__main__":

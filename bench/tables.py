@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
-__all__ = ["gathered", "table"]
+__all__ = ["gathered", "keep", "table"]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -16,6 +18,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
         for row in [head, rule, *rows]
     )
+
+
+def keep(file: Path, about: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write what `page` makes a section of. about: the text above the table."""
+    file.write_text(json.dumps({"about": about, "head": head, "rows": rows}, indent=1) + "\n")
 
 
 def gathered(

@@ -11,7 +11,6 @@ unless --threads says more.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import statistics
 import tempfile
@@ -29,7 +28,7 @@ from probe_torch.watch.updates import Updates
 
 from .machine import about
 from .page import WATCH
-from .tables import table
+from .tables import keep, table
 
 #: name -> (the keys of the configuration, the goal: at most this share of the step)
 KINDS: dict[str, tuple[dict[str, Any], float]] = {
@@ -186,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text += (
             f" {of['date']}, {of['processor']}, {given.threads} of {of['cores']} cores, load {of['load']}."
         )
-        WATCH.write_text(json.dumps({"about": text, "head": head, "rows": rows}, indent=1) + "\n")
+        keep(WATCH, text, head, rows)
     return 0
 
 

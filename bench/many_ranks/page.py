@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from .. import page
 from ..curve import curve
 from ..machine import about
+from ..tables import keep
 
 HEAD = ["ranks", "form", "processes", "records", "CPU us/record", "wall s", "times one", "MiB of a process"]
 NAMES = {"json": "JSON", "parquet": "Parquet"}
@@ -41,5 +41,5 @@ def write(found: Sequence[dict[str, Any]]) -> None:
         "largest process. Made by `python -m bench.many_ranks --write`.\n\n"
         "![Time by ranks](ranks-time.svg)\n\n![Memory by ranks](ranks-memory.svg)"
     )
-    page.RANKS.write_text(json.dumps({"about": text, "head": HEAD, "rows": rows}, indent=1) + "\n")
+    keep(page.RANKS, text, HEAD, rows)
     page.make(page.load())

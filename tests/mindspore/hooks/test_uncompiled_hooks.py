@@ -26,6 +26,12 @@ def test_nothing_stays_when_the_last_hook_is_off(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_tensor_without_gradient_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither at once, nor when a hook that was put on after it is off."""
     held = held_compilations(monkeypatch)
-    assert UncompiledHooks().add(lambda: None) is None
+    hooks = UncompiledHooks()
+    assert hooks.add(lambda: None) is None
+    assert not held
+    off = hooks.add(partial(autograd.Handle, lambda: None))
+    assert off is not None and held
+    off()
     assert not held

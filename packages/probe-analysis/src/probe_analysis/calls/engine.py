@@ -106,6 +106,12 @@ def _end_at_once() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
+def _outlive_nobody() -> None:
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
+
+
 def on_dask(scheduler: str) -> Engine:
     """Return an engine of the workers of a Dask scheduler, which repeats what a worker had that is lost.
 
@@ -136,12 +142,6 @@ def on_dask(scheduler: str) -> Engine:
             return left[0].result()
 
     return run
-
-
-def _outlive_nobody() -> None:
-    if (parent := parent_process()) is not None:
-        parent.join()
-        os._exit(1)
 
 
 @contextmanager
