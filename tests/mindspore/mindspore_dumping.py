@@ -23,6 +23,7 @@ from documents import (
 )
 from framework import Framework
 from mindspore import Tensor, nn, ops
+from mindspore_launching import FORKS
 from probe_mindspore import PrecisionDebugger, plan
 from probe_mindspore.tensors.leaf import TensorLeaf
 
@@ -50,6 +51,7 @@ FRAMEWORK = Framework(
     dot=lambda a, b: ops.tensor_dot(a, b, 1),
     gradient=lambda function, x: ms.grad(lambda x: function(x).sum())(x),
     train=lambda model, x: ms.value_and_grad(lambda x: model(x).sum(), 0, model.trainable_params())(x),
+    forks=FORKS,
     hostile=16,
 )
 

@@ -1,12 +1,7 @@
-"""Two real processes with msrun: a directory for each rank, and the same bits as unwatched."""
+"""Two real processes: a directory for each rank, and the same bits as unwatched."""
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,36 +10,15 @@ import mindspore_zoo as zoo
 import numpy as np
 import pytest
 from mindspore_dumping import leaves, load, rank_dir, records, validate, write_config
+from mindspore_launching import run_ranks
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
-HERE = Path(__file__).parent
 
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
-def launch(config: str, out: Path, when: str, by: Sequence[str] = ()) -> list[zoo.Trace]:
-    """What each of the two ranks saw. by: the words of a command that starts the script."""
+def launch(config: str, out: Path, when: str) -> list[zoo.Trace]:
+    """What each of the two ranks saw."""
     out.mkdir(parents=True, exist_ok=True)
-    path = os.pathsep.join([*(p for p in sys.path if p), str(HERE)])
-    command = [
-        sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=2", "--local_worker_num=2",
-        f"--master_port={_free_port()}", f"--log_dir={out / 'log'}", "--join=True",
-        *by, str(HERE / "mindspore_ranks.py"), config, str(out), when,
-    ]  # fmt: skip
-    # msrun of 2.7 starts whatever is called python.
-    first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=240, cwd=out,
-        env={**os.environ, "PATH": first, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOG_v": "3"},
-    )  # fmt: skip
-    logs = "".join(p.read_text(errors="replace")[-2000:] for p in sorted((out / "log").glob("worker*")))
-    assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-2000:]}{logs}"
-    assert (out / "1.npz").exists(), logs
+    run_ranks("mindspore_ranks.py", config, str(out), when)
     return [dict(np.load(out / f"{rank}.npz")) for rank in (0, 1)]
 
 

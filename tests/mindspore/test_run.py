@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import mindspore_loops as loops
 import numpy as np
 import pytest
+from mindspore_launching import FORKS
 from recorded import recorded
 from test_distributed import launch
 
@@ -18,12 +20,9 @@ LOOPS = Path(loops.__file__)
 
 
 def run(folder: Path, *words: str) -> tuple[list[str], list[str]]:
-    """Return the lines that a process printed, and those in which Probe told something."""
+    """Return the lines that a run printed, and those in which Probe told something."""
     folder.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=600, env=os.environ
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = FORKS.run(*words, cwd=folder)
     told = [line for line in done.stderr.splitlines() if line.startswith("Probe: ")]
     return done.stdout.splitlines(), told
 
@@ -95,16 +94,30 @@ def test_the_optimizers_own_count_is_taken(tmp_path: Path) -> None:
 
 @pytest.mark.once
 def test_two_ranks(tmp_path: Path) -> None:
-    keys = ["--level", "mix", "--dump_path", str(tmp_path / "dump")]
-    program = [str(Path(sys.executable).parent / "probe"), "run", *keys]
-    plain = launch("-", tmp_path / "plain", "after")
-    found = launch("-", tmp_path / "found", "after", program)
-    for one, other in zip(plain, found, strict=True):
-        assert list(one) == list(other)
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name])
-    names = [str(path.relative_to(tmp_path / "dump")) for path in (tmp_path / "dump").glob("*/*/dump.json")]
+    """With msrun itself, and the command itself."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    dump, out = tmp_path / "dump", tmp_path / "found"
+    out.mkdir()
+    bin = Path(sys.executable).parent
+    msrun = [sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=2", "--local_worker_num=2"]
+    msrun += [f"--master_port={port}", f"--log_dir={out / 'log'}", "--join=True"]
+    command = [str(bin / "probe"), "run", "--level", "mix", "--dump_path", str(dump)]
+    done = subprocess.run(
+        [*msrun, *command, str(LOOPS.with_name("mindspore_ranks.py")), "-", str(out), "after"],
+        capture_output=True, text=True, timeout=240, cwd=out,
+        env={**os.environ, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    logs = "".join(p.read_text(errors="replace")[-2000:] for p in sorted((out / "log").glob("worker*")))
+    assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-2000:]}{logs}"
+    for rank, plain in enumerate(launch("-", tmp_path / "plain", "after")):
+        found = np.load(out / f"{rank}.npz")
+        assert list(plain) == list(found)
+        for name in found:
+            np.testing.assert_array_equal(plain[name], found[name])
+    names = [str(path.relative_to(dump)) for path in dump.glob("*/*/dump.json")]
     assert sorted(names) == [f"step{step}/rank{rank}/dump.json" for step in (0, 1) for rank in (0, 1)]
-    for document in (recorded(tmp_path / "dump")[name] for name in names):
+    for document in (recorded(dump)[name] for name in names):
         assert "Cell.a.Dense.forward.0" in document["data"]
         assert "Cell.a.Dense.backward.0" in document["data"]

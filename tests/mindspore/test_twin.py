@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import probe_format
 import pytest
+from mindspore_launching import FORKS
 from probe_mindspore.hooks import autograd
 
 pytestmark = pytest.mark.skipif(
@@ -20,12 +18,7 @@ TWINS = Path(__file__).parents[1] / "analysis" / "twins"
 
 @pytest.mark.parametrize("level", ["L0", "mix"])
 def test_the_committed_twin_is_what_is_written_today(tmp_path: Path, level: str) -> None:
-    path = os.pathsep.join(p for p in sys.path if p)
-    words = [sys.executable, str(TWINS / "mindspore_twin.py"), str(tmp_path), level]
-    done = subprocess.run(
-        words, capture_output=True, text=True, timeout=240, env={**os.environ, "PYTHONPATH": path}
-    )
-    assert done.returncode == 0, done.stderr
+    FORKS.run(str(TWINS / "mindspore_twin.py"), str(tmp_path), level)
     kept, now = (probe_format.open(p).ranks[0].records for p in (TWINS / f"mindspore_{level}", tmp_path))
     # Which functions a cell calls is another matter in each version of MindSpore.
     names = [name for name in kept.names if name.startswith("Cell.")]

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +13,7 @@ from contract_keep import steps_of
 from contract_planted import *  # noqa: F403
 from contract_when import *  # noqa: F403
 from mindspore import Tensor, amp, nn
+from mindspore_launching import run_ranks
 from probe_mindspore import PrecisionDebugger
 
 pytestmark = pytest.mark.once
@@ -53,31 +50,8 @@ def test_an_overflow_that_a_scaler_skips_triggers_nothing(
 
 
 @pytest.fixture
-def planted(tmp_path: Path) -> Any:
-    def run(request: dict[str, Any]) -> None:
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
-        log = tmp_path / "log"
-        command = [
-            *(
-                sys.executable,
-                "-m",
-                "mindspore.parallel.cluster.run",
-                "--worker_num=2",
-                "--local_worker_num=2",
-            ),
-            *(f"--master_port={port}", f"--log_dir={log}", "--join=True"),
-            *(str(Path(__file__).parent / "mindspore_planted.py"), json.dumps(request)),
-        ]
-        path = os.pathsep.join(p for p in sys.path if p)
-        first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # for msrun of 2.7
-        env = {**os.environ, "PATH": first, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOG_v": "3"}
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
-        logs = "".join(p.read_text(errors="replace")[-2000:] for p in sorted(log.glob("worker*")))
-        assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-2000:]}{logs}"
-
-    return run
+def planted() -> Any:
+    return lambda request: run_ranks("mindspore_planted.py", json.dumps(request))
 
 
 @ms.jit

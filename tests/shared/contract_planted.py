@@ -85,7 +85,7 @@ def test_after_a_kill_what_the_ring_promised_is_recovered(processes: Any, tmp_pa
             run.stdin.flush()
             assert [run.stdout.readline() for _ in range(said.count("\n"))] == ["done\n"] * said.count(
                 "\n"
-            ), run.stderr.read()
+            ), run.communicate()[1]
         run.stdin.write("step\n" + "start\nstop\nstep\n" * (LAST + 2))
         run.stdin.flush()
         for _ in range(chance.randrange(3 * (LAST + 2))):

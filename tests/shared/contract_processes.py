@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,17 +19,8 @@ class Process:
     """A process that dumps steps, a command at a time."""
 
     def __init__(self, framework: Framework, dump: Path, number: int, **keys: Any) -> None:
-        command = [
-            sys.executable,
-            rank_run.__file__,
-            framework.home,
-            str(dump),
-            str(number),
-            json.dumps(keys),
-        ]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self.process = subprocess.Popen(command, env=env, text=True, **pipes)  # type: ignore[call-overload]
+        words = (rank_run.__file__, framework.home, str(dump), str(number), json.dumps(keys))
+        self.process = framework.forks.talk(*words)
         self.number = number
 
     def do(self, *commands: str) -> None:
@@ -42,13 +30,13 @@ class Process:
             self.wait()
 
     def wait(self) -> None:
-        assert self.process.stdout.readline() == "done\n", self.process.stderr.read()
+        assert self.process.stdout.readline() == "done\n", self.process.communicate()[1]
 
     def end(self) -> str:
         """What it said on stderr."""
-        _, said = self.process.communicate("exit\n", timeout=120)
-        assert self.process.returncode == 0, said
-        return str(said)
+        _, said = self.process.communicate("exit\n")
+        assert self.process.code == 0, said
+        return said
 
 
 @pytest.fixture

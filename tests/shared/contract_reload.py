@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,23 +79,12 @@ def job(framework: Framework, tmp_path: Path) -> Iterator[Callable[..., Job]]:
         each.debugger.close()
 
 
-def levels_under_probe_run(folder: Path, script: str) -> dict[str, str]:
+def levels_under_probe_run(framework: Framework, folder: Path, script: str) -> dict[str, str]:
     """Run a script that has no line of Probe, and of which each step writes another file; the level of each step."""
     (folder / "x.py").write_text(_WRITES + script)
     (folder / "probe.yaml").write_text("reload: true\nlevel: L0\n")
-    words = [
-        sys.executable,
-        "-m",
-        "probe_format",
-        "run",
-        "--config",
-        "probe.yaml",
-        "--dump_path",
-        "dump",
-        "x.py",
-    ]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    words = ("run", "--config", "probe.yaml", "--dump_path", "dump", "x.py")
+    done = framework.forks.run("-m", "probe_format", *words, cwd=folder)
     assert "from step 2 on: level 'mix' (was 'L0')" in done.stderr
     assert done.stderr.count("settings stay as they are") == 1
     return {

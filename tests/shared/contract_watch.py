@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -174,7 +172,7 @@ def test_what_has_no_effect_is_said(framework: Framework, tmp_path: Path) -> Non
         framework.debugger(dump_path=tmp_path, task="statistics", moments=True).close()
 
 
-def test_after_a_kill_every_row_is_there(watched_loop: Path, tmp_path: Path) -> None:
+def test_after_a_kill_every_row_is_there(framework: Framework, watched_loop: Path, tmp_path: Path) -> None:
     """Kill runs (3 of them, or PROBE_KILLS; 50 with PROBE_SOAK) at random instants: every row that ended is there.
 
     A signal has made one step a dump, as far as it has come.
@@ -184,10 +182,7 @@ def test_after_a_kill_every_row_is_there(watched_loop: Path, tmp_path: Path) -> 
     kills = 50 if os.environ.get("PROBE_SOAK") else int(os.environ.get("PROBE_KILLS", 3))
     for kill in range(kills):
         dump = tmp_path / str(kill)
-        run = subprocess.Popen(
-            [sys.executable, str(watched_loop), str(dump)], stdout=subprocess.PIPE, text=True
-        )
-        assert run.stdout is not None
+        run = framework.forks.talk(str(watched_loop), str(dump))
         told = chance.randrange(1, 6)
         after = chance.randrange(told)
         for line in range(told):

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import attrs
+from forks import Forks
 
 __all__ = ["Framework"]
 
@@ -26,6 +27,7 @@ class Framework:
     gradient: takes a function and a tensor; the gradient of the sum of what the function returns.
     train: takes a module and a tensor; a forward and a backward pass, with gradients of parameters.
     msprobe_arguments: what stands in msprobe's PrecisionDebugger between ``level`` and ``step``.
+    forks: what forks a process that has imported it.
     hostile: at least so many of the hostile values are taken by a module without Probe.
     """
 
@@ -44,6 +46,7 @@ class Framework:
     dot: Callable[[Any, Any], Any]
     gradient: Callable[[Callable[[Any], Any], Any], Any]
     train: Callable[[Any, Any], Any]
+    forks: Forks
     hostile: int
     msprobe_arguments: tuple[Any, ...] = ()
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from documents import Json, construct, leaves, number, rank_dir, records, report, strict, write_config
 from framework import Framework
 from hostile import HOSTILE
+from launching import FORKS
 from probe_torch import PrecisionDebugger, plan
 from probe_torch.tensors.leaf import TensorLeaf
 from torch import Tensor, nn
@@ -49,6 +50,7 @@ FRAMEWORK = Framework(
     dot=lambda a, b: torch.dot(a, b),  # looked up when called, as in a user's file
     gradient=_gradient,
     train=lambda model, x: model(x).sum().backward(),
+    forks=FORKS,
     hostile=len(HOSTILE),
     msprobe_arguments=(None,),  # the model
 )

@@ -1,18 +1,28 @@
-"""Run a script on two real processes with torchrun."""
+"""Run scripts in forks of a process that has imported torch, alone or as the ranks that torchrun starts."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import socket
 from pathlib import Path
 from typing import Any
 
 import torch
+from forks import Forks
 
-__all__ = ["launch"]
+__all__ = ["FORKS", "launch", "run_ranks"]
 
 HERE = Path(__file__).parent
+FORKS = Forks("warmed")
+
+
+def run_ranks(script: str, *words: str) -> None:
+    """Run a script beside this file on two ranks. test_trainers.py and tests/analysis do so with torchrun itself."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(s.getsockname()[1])}
+    group |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    ranks = [{**group, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+    FORKS.together(str(HERE / script), *words, each=ranks)
 
 
 def launch(script: str, kind: str, config: str, out: Path) -> list[dict[str, Any]]:
@@ -21,14 +31,5 @@ def launch(script: str, kind: str, config: str, out: Path) -> list[dict[str, Any
     kind: what the script shall do. config: the configuration file, "-" for a run without Probe. out: a folder.
     """
     out.mkdir(parents=True, exist_ok=True)
-    path = os.pathsep.join([*(p for p in sys.path if p), str(HERE)])
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, str(HERE / script), kind, config, str(out)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    run_ranks(script, kind, config, str(out))
     return [torch.load(out / f"{rank}.pt", weights_only=False) for rank in (0, 1)]

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from contract_misuse import *  # noqa: F403  the tests that both frameworks have
 from dumping import opened, records, report
+from launching import FORKS
 from probe_format.errors import UsageError
 from torch import nn
 
@@ -68,17 +69,12 @@ def test_an_older_torch_is_refused_at_import_and_builds_of_a_newer_one_are_not()
 # ---------------- wrong calls
 def test_class_calls_with_no_instance() -> None:
     code = "from probe_torch import PrecisionDebugger\nPrecisionDebugger.start()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment())
-    assert done.returncode == 1
+    done = FORKS.run("-c", code, ends=1)
     last = done.stderr.strip().splitlines()[-1]
     assert "PrecisionDebugger(" in last, last
 
 
 # ---------------- the place to dump to
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
-
-
 READ_ONLY = """
 import os, sys, torch
 from probe_torch import PrecisionDebugger
@@ -95,9 +91,7 @@ print(torch.ones(2).sum().item())
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
 def test_a_directory_of_someone_else(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-c", READ_ONLY, str(tmp_path)], capture_output=True, text=True, env=environment()
-    )
+    done = FORKS.run("-c", READ_ONLY, str(tmp_path))
     if "Permission denied: '/" in done.stderr and "import" in done.stderr:
         pytest.skip("the other user cannot read this environment")
     said = done.stdout.splitlines()[0]
@@ -136,8 +130,10 @@ print(json.dumps(run(limit, task, dump)))
 
 def limited(size: int, task: str, dump: str) -> tuple[list[float], str]:
     """The losses of a run whose files may not grow beyond `size` from its second step on, and its words."""
+    # Not of FORKS, whose output goes to files, which the limit is for as well.
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", FULL, str(size), task, dump]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.strip().splitlines()[-1]), done.stderr
 

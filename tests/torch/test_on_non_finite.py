@@ -12,6 +12,7 @@ import torch
 from contract_on_non_finite import *  # noqa: F403
 from contract_on_non_finite import Step
 from dumping import FRAMEWORK, opened
+from launching import FORKS
 from probe_format.errors import NonFiniteError
 from torch import nn
 
@@ -95,9 +96,7 @@ for step in range(3):
 def test_under_probe_run(tmp_path: Path, late: str) -> None:
     (tmp_path / "x.py").write_text(SCRIPT)
     keys = ["--level", "mix", "--dump_path", "dump", "--on_non_finite", "raise", "--async_dump", late]
-    words = [sys.executable, "-m", "probe_format", "run", *keys, "x.py"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1
+    done = FORKS.run("-m", "probe_format", "run", *keys, "x.py", cwd=tmp_path, ends=1)
     assert "NonFiniteError: Torch.log.0.forward makes the first value that is not finite" in done.stderr
     assert ("x.py:8 in <module>: y = torch.log(y - y - 1)." in done.stderr) == (late == "false")
     assert "Probe met" not in done.stderr and "looking for steps ended" not in done.stderr

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from contract_reload import *  # noqa: F403
 from contract_reload import LEVELS, levels_under_probe_run
+from framework import Framework
 
 SCRIPT = """
 import torch
@@ -18,5 +19,5 @@ for text in FILES:
 """
 
 
-def test_under_probe_run(tmp_path: Path) -> None:
-    assert levels_under_probe_run(tmp_path, SCRIPT) == LEVELS
+def test_under_probe_run(framework: Framework, tmp_path: Path) -> None:
+    assert levels_under_probe_run(framework, tmp_path, SCRIPT) == LEVELS

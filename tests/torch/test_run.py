@@ -6,12 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import loops
 import pytest
-from loop_client import Server
+from launching import FORKS
 from recorded import recorded
 
 LOOPS = Path(loops.__file__)
@@ -54,59 +53,58 @@ ALL: dict[str, tuple[list[str], str]] = {
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("runs"))
-    yield server
-    server.close()
+def run(folder: Path, *words: str, ends: int | None = 0) -> subprocess.CompletedProcess[str]:
+    """Run a script, "run" with its words as `probe run` does it, from a folder that is made."""
+    folder.mkdir(exist_ok=True)
+    command = ("-m", "probe_format", *words) if words[0] == "run" else words
+    return FORKS.run(*command, cwd=folder, ends=ends)
 
 
 @pytest.fixture(scope="module")
-def by_hand(server: Server) -> tuple[dict[str, str], Path]:
+def by_hand(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], Path]:
     """Return what each loop prints that records itself, and the folder where its dump has its name.
 
     They run in one process, but for the one that ends it, and the one that is compiled as what ran before makes it.
     """
-    folder, printed = server.folder / "hand", {}
+    folder, printed = tmp_path_factory.mktemp("hand"), {}
     alone = ["compiled", "failing"]
     for names in ([loop for loop in ALL if loop not in alone], *([loop] for loop in alone)):
-        words = [str(LOOPS), ",".join(names), "hand", str(folder)]
-        code, out, said = server.run(f"hand-{names[0]}", *words)
-        assert code == (names == ["failing"]), said
-        printed |= dict(zip(names, out.splitlines(keepends=True) or [""], strict=True))
+        done = run(folder, str(LOOPS), ",".join(names), "hand", str(folder), ends=int(names == ["failing"]))
+        printed |= dict(zip(names, done.stdout.splitlines(keepends=True) or [""], strict=True))
     return printed, folder
 
 
 @pytest.mark.parametrize("loop", ALL)
 def test_a_loop_is_recorded_as_by_hand(
-    server: Server, by_hand: tuple[dict[str, str], Path], loop: str
+    by_hand: tuple[dict[str, str], Path], loop: str, tmp_path: Path
 ) -> None:
     keys, said = ALL[loop]
-    auto, script = f"{loop}-auto", str(LOOPS)
-    code, out, _ = server.run(f"{loop}-plain", script, loop)
-    assert (code, out) == (loop == "failing", by_hand[0][loop])
-    dump = server.folder / auto / "dump"
-    found = server.run(auto, "run", *KEYS, "--dump_path", str(dump), *keys, script, loop)
-    assert found[:2] == (code, out)
-    lines = [line for line in found[2].splitlines() if line.startswith("Probe: ")]
+    plain = run(tmp_path, str(LOOPS), loop, ends=int(loop == "failing"))
+    assert plain.stdout == by_hand[0][loop]
+    words = [*KEYS, "--dump_path", "dump", *keys, str(LOOPS), loop]
+    found = run(tmp_path, "run", *words, ends=plain.returncode)
+    assert found.stdout == plain.stdout
+    lines = [line for line in found.stderr.splitlines() if line.startswith("Probe: ")]
     assert lines.pop(0).startswith("Probe: found the model ")
     assert [said in line for line in lines] == [True] * bool(said)
-    expected, found_now = recorded(by_hand[1] / loop), recorded(dump)
+    expected, found_now = recorded(by_hand[1] / loop), recorded(tmp_path / "dump")
     assert found_now == expected
     assert len(found_now) >= 4
+    if loop == "failing":  # whose traceback begins with the user's line
+        began = "Traceback (most recent call last):"
+        one, other = (text.stderr.partition(began)[2].splitlines()[:3] for text in (plain, found))
+        assert one == other and "loops.py" in one[1]
 
 
-def test_the_header_says_what_was_found(server: Server) -> None:
-    dump = server.folder / "found"
-    server.run("found", "run", *KEYS, "--dump_path", str(dump), "--models", "[Net]", str(LOOPS), "between")
-    header = json.loads((dump / "step1" / "rank" / "dump.json").read_text())
+def test_the_header_says_what_was_found(tmp_path: Path) -> None:
+    run(tmp_path, "run", *KEYS, "--dump_path", "dump", "--models", "[Net]", str(LOOPS), "between")
+    header = json.loads((tmp_path / "dump" / "step1" / "rank" / "dump.json").read_text())
     assert header["found"] == {"models": ["Net"], "optimizers": ["AdamW"], "step_ends": "update"}
 
 
 @pytest.mark.parametrize(("first", "name"), [("40", "step40"), ("auto", "step0")])
-def test_the_first_step_is_whole_whatever_its_number(server: Server, first: str, name: str) -> None:
+def test_the_first_step_is_whole_whatever_its_number(first: str, name: str, tmp_path: Path) -> None:
     """The loss's function is looked up before the model is called, and the number is known after that."""
-    dump = server.folder / f"first-{first}"
     keys = [
         "--level",
         "mix",
@@ -115,21 +113,18 @@ def test_the_first_step_is_whole_whatever_its_number(server: Server, first: str,
         "--first_step",
         first,
         "--dump_path",
-        str(dump),
+        "dump",
     ]
-    assert server.run(f"first-{first}", "run", *keys, str(LOOPS), "distilled")[0] == 0
-    assert [path.name for path in dump.iterdir()] == [name]
-    data = json.loads((dump / name / "rank" / "dump.json").read_text())["data"]
+    run(tmp_path, "run", *keys, str(LOOPS), "distilled")
+    assert [path.name for path in (tmp_path / "dump").iterdir()] == [name]
+    data = json.loads((tmp_path / "dump" / name / "rank" / "dump.json").read_text())["data"]
     assert {"Functional.mse_loss.0.forward", "Functional.mse_loss.0.backward"} <= set(data)
 
 
-def test_a_run_without_a_step_says_so(server: Server) -> None:
-    dump = server.folder / "none"
-    keys = ["--dump_path", str(dump), "--level", "L1"]
-    code, _, said = server.run("none", "run", *keys, str(LOOPS), "without_optimizer")
-    assert code == 0
-    assert "no step was found, so nothing is recorded: no optimizer was there" in said
-    assert not list(dump.glob("step*"))
+def test_a_run_without_a_step_says_so(tmp_path: Path) -> None:
+    done = run(tmp_path, "run", "--dump_path", "dump", "--level", "L1", str(LOOPS), "without_optimizer")
+    assert "no step was found, so nothing is recorded: no optimizer was there" in done.stderr
+    assert not list((tmp_path / "dump").glob("step*"))
 
 
 LATE = """
@@ -154,21 +149,20 @@ for _ in range(3):
     ],
 )
 def test_a_function_that_is_found_late_is_said(
-    server: Server, last: str, told: str, steps: list[str]
+    last: str, told: str, steps: list[str], tmp_path: Path
 ) -> None:
-    script, dump = server.folder / f"late-{last}.py", server.folder / f"late-{last}-dump"
+    script, dump = tmp_path / "late.py", tmp_path / "dump"
     script.write_text(LATE.format(last))
     keys = ["--dump_path", str(dump), "--first_step", "4", "--step_ends", "calls:__main__:one_step"]
-    code, _, said = server.run(f"late-{last}", "run", *keys, str(script))
-    assert code == 0
+    said = run(tmp_path, "run", *keys, str(script)).stderr
     assert said.count(told) == 1
     assert ("step 4 has what ran" in said) == bool(steps)
     assert sorted(path.name for path in dump.glob("step*")) == steps
 
 
-def test_a_model_that_is_not_there_is_said_once(server: Server) -> None:
-    keys = ["--dump_path", str(server.folder / "unnamed"), "--level", "L0", "--models", "[Ned]"]
-    said = server.run("unnamed", "run", *keys, str(LOOPS), "between")[2]
+def test_a_model_that_is_not_there_is_said_once(tmp_path: Path) -> None:
+    keys = ["--dump_path", "dump", "--level", "L0", "--models", "[Ned]"]
+    said = run(tmp_path, "run", *keys, str(LOOPS), "between").stderr
     assert said.count("no module is of a class that models names: Ned.") == 1
     assert said.count("an optimizer has stepped, and no model was found") == 1
 
@@ -189,22 +183,12 @@ for each in threads: each.join()
 """
 
 
-def test_threads_that_train_at_once_lose_no_step(server: Server) -> None:
-    script, dump = server.folder / "threads.py", server.folder / "threads-dump"
+def test_threads_that_train_at_once_lose_no_step(tmp_path: Path) -> None:
+    script, dump = tmp_path / "threads.py", tmp_path / "dump"
     script.write_text(THREADS)
-    code, _, said = server.run("threads", "run", "--dump_path", str(dump), "--level", "mix", str(script))
-    assert code == 0
+    said = run(tmp_path, "run", "--dump_path", str(dump), "--level", "mix", str(script)).stderr
     assert "RuntimeWarning" not in said
     assert not list(dump.rglob("records.journal"))
-
-
-def test_a_traceback_begins_with_the_users_line(server: Server) -> None:
-    keys = ["--dump_path", str(server.folder / "failed"), "--level", "L0"]
-    plain = server.run("failing-alone", str(LOOPS), "failing")[2].splitlines()
-    said = server.run("failing-run", "run", *keys, str(LOOPS), "failing")[2].splitlines()
-    said = said[said.index("Traceback (most recent call last):") :]
-    assert said[:3] == plain[:3]
-    assert "loops.py" in said[1]
 
 
 @pytest.mark.parametrize(
@@ -220,17 +204,24 @@ def test_a_traceback_begins_with_the_users_line(server: Server) -> None:
         (["--config", "nowhere.yaml", "x.py"], "nowhere.yaml"),
     ],
 )
-def test_what_cannot_be_run_is_said_before_it_runs(server: Server, words: list[str], said: str) -> None:
-    (server.folder / "x.py").write_text("print('ran')")
-    name = f"wrong{len(words)}{words[-2:]}".replace("/", "")
-    code, out, told = server.run(name, "run", *words)
-    assert (code, out) == (2, "")
-    assert said in told
+def test_what_cannot_be_run_is_said_before_it_runs(words: list[str], said: str, tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("print('ran')")
+    done = run(tmp_path, "run", *words, ends=2)
+    assert not done.stdout and said in done.stderr
+
+
+BY_COMMAND = ["run", "--level", "L0", "--dump_path", "dump", "x.py"]
+
+
+def command(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    program = [sys.executable, "-m", "probe_format", *BY_COMMAND]
+    return subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
 def test_a_script_without_a_framework_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text("import sys; print('ran'); sys.exit(3)")
-    done = command(tmp_path, "x.py")
+    done = command(tmp_path)
     assert (done.returncode, done.stdout) == (3, "ran\n")
     assert "nothing is recorded: the script imported none of " in done.stderr
 
@@ -251,8 +242,7 @@ debugger.step()
 
 def test_a_script_that_calls_probe_itself_is_left_to_it(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text(OWN)
-    done = command(tmp_path, "x.py")
-    assert done.returncode == 0, done.stderr
+    done = run(tmp_path, *BY_COMMAND)
     assert "the script has a PrecisionDebugger of its own" in done.stderr
     assert (tmp_path / "own" / "step0" / "rank" / "dump.json").is_file()
     assert not list((tmp_path / "dump").glob("step*"))
@@ -273,7 +263,7 @@ if __name__ == "__main__":
 
 def test_processes_that_train_nothing_are_silent(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text(WORKERS)
-    done = command(tmp_path, "x.py")
+    done = command(tmp_path)
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines() if "Probe" in line] == [
         "Probe: found the model Sequential and the optimizer SGD; a step ends with an update (step_ends: update)."
@@ -295,8 +285,7 @@ optimizer.step()
 
 def test_a_process_that_the_script_starts_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text(CHILD)
-    done = command(tmp_path, "x.py")
-    assert done.returncode == 0, done.stderr
+    run(tmp_path, *BY_COMMAND)
     assert [str(path.relative_to(tmp_path)) for path in (tmp_path / "dump").glob("step*/*/dump.json")] == [
         "dump/step0/rank/dump.json"
     ]
@@ -312,9 +301,3 @@ def test_one_line_and_the_environment_do_the_same(tmp_path: Path) -> None:
     done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "dump" / "step0" / "rank" / "dump.json").is_file()
-
-
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    program = [sys.executable, "-m", "probe_format", "run", "--level", "L0", "--dump_path", "dump", *words]
-    return subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=300)

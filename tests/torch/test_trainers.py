@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 import trainers
-from loop_client import Server
+from forks import Forks
 from probe_torch import PrecisionDebugger
 from recorded import recorded
 from torch import nn
@@ -35,32 +34,38 @@ ALL: dict[str, tuple[list[str], list[int]]] = {
 }
 
 
+class Runs:
+    """Runs trainings, all in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._forks = folder, Forks("warmed", *IMPORTED)
+        for training in ("transformers", "lightning_checkpoints"):
+            self(SCRIPT, training)  # leaves checkpoints
+
+    def __call__(self, *words: str) -> tuple[str, str]:
+        """Return what a command that ended well said on stdout and stderr."""
+        done = self._forks.run(*words, cwd=self.folder)
+        return done.stdout, done.stderr
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("runs"), *IMPORTED)
-    for training in ("transformers", "lightning_checkpoints"):
-        assert server.run(f"first-{training}", SCRIPT, training)[0] == 0  # leaves checkpoints
-    yield server
-    server.close()
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.mark.parametrize("training", ALL)
-def test_a_trainer_is_recorded_as_by_hand(server: Server, training: str) -> None:
+def test_a_trainer_is_recorded_as_by_hand(runs: Runs, training: str) -> None:
     keys, steps = ALL[training]
-    code, out, said = server.run(f"{training}-plain", SCRIPT, training)
-    assert code == 0, said
-    by_hand, dump = server.folder / f"{training}-hand", server.folder / f"{training}-auto"
-    code, printed, said = server.run(f"{training}-by-hand", SCRIPT, training, "hand", str(by_hand))
-    assert (code, printed) == (0, out), said
-    code, printed, said = server.run(
-        f"{training}-run", "run", *KEYS, "--dump_path", str(dump), *keys, SCRIPT, training
-    )
-    assert (code, printed) == (0, out), said
+    plain, _ = runs(SCRIPT, training)
+    by_hand, dump = (str(runs.folder / f"{training}-{who}") for who in ("hand", "auto"))
+    assert runs(SCRIPT, training, "hand", by_hand)[0] == plain
+    printed, said = runs("-m", "probe_format", "run", *KEYS, "--dump_path", dump, *keys, SCRIPT, training)
+    assert printed == plain
     lines = [line for line in said.splitlines() if line.startswith("Probe: ")]
     assert [line[:23] for line in lines] == ["Probe: found the model "]
-    found = recorded(dump)
+    found = recorded(Path(dump))
     assert [path for path in found if "dump.json" in path] == [f"step{n}/rank/dump.json" for n in steps]
-    assert found == recorded(by_hand)
+    assert found == recorded(Path(by_hand))
 
 
 @pytest.mark.parametrize(
@@ -74,18 +79,11 @@ def test_a_trainer_is_recorded_as_by_hand(server: Server, training: str) -> None
         ("lightning_resumed_turns", "lightning_callback_resumed_turns", [4, 6]),
     ],
 )
-def test_a_callback_records_as_by_hand(
-    server: Server, training: str, callback: str, steps: list[int]
-) -> None:
-    by_hand, dump = server.folder / f"{callback}-own", server.folder / f"{callback}-probes"
-    code, out, said = server.run(
-        f"{callback}-by-hand", SCRIPT, training, "hand", str(by_hand), json.dumps(steps)
-    )
-    assert code == 0, said
-    code, printed, said = server.run(
-        f"{callback}-run", SCRIPT, callback, "hand", str(dump), json.dumps(steps)
-    )
-    assert (code, printed, "Probe" in said) == (0, out, False), said
+def test_a_callback_records_as_by_hand(runs: Runs, training: str, callback: str, steps: list[int]) -> None:
+    by_hand, dump = (runs.folder / f"{callback}-{who}" for who in ("own", "probes"))
+    plain, _ = runs(SCRIPT, training, "hand", str(by_hand), json.dumps(steps))
+    printed, said = runs(SCRIPT, callback, "hand", str(dump), json.dumps(steps))
+    assert (printed, "Probe" in said) == (plain, False), said
     found = [calls(folder) for folder in (dump, by_hand)]
     assert list(found[0]) == [f"step{n}/rank/dump.json" for n in steps]
     assert found[0] == found[1]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +16,7 @@ from contract_keep import steps_of
 from contract_planted import *  # noqa: F403
 from contract_planted import LAST, RUNS, STEPS
 from contract_when import *  # noqa: F403
+from launching import run_ranks
 from planted_run import Planted
 from probe_analysis import ranks
 from probe_torch import PrecisionDebugger
@@ -78,17 +76,7 @@ def test_a_scaler_is_as_before_afterwards(tmp_path: Path) -> None:
 
 @pytest.fixture
 def planted() -> Any:
-    def run(request: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        program = str(Path(__file__).parent / "planted.py")
-        path = os.pathsep.join(p for p in sys.path if p)
-        env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [*command, program, json.dumps(request)], capture_output=True, text=True, env=env
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-
-    return run
+    return lambda request: run_ranks("planted.py", json.dumps(request))
 
 
 @pytest.mark.slow

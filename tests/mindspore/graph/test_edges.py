@@ -18,6 +18,7 @@ from bytecode import needs_bytecode  # noqa: E402
 from graph_nets import batch, build  # noqa: E402
 from mindspore import Parameter, Tensor, nn  # noqa: E402
 from mindspore_dumping import opened, records, report  # noqa: E402
+from mindspore_launching import FORKS  # noqa: E402
 from probe_format.cli.main import main as probe  # noqa: E402
 from probe_mindspore.graph.taps import BYTECODE  # noqa: E402
 
@@ -173,9 +174,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_what_ran_before_a_kill_can_be_read(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "dump")], env=environment)
-    assert done.returncode == -signal.SIGKILL
+    FORKS.run("-c", KILLED, str(tmp_path / "dump"), ends=-signal.SIGKILL)
     assert probe(["recover", str(tmp_path / "dump")]) == 0
     found = set(records(tmp_path / "dump"))
     assert {f"Cell.{c}.forward.{i}" for c in ("0.Dense", "1.Tanh") for i in range(3)} <= found
@@ -217,6 +216,7 @@ print(len(looked_at), sorted({f.__qualname__ for f in looked_at})[:5])
 @needs_bytecode
 @pytest.mark.parametrize("level", ["L0", "mix"])
 def test_nothing_of_ours_is_captured_where_bytecode_breaks_a_graph(level: str, tmp_path: Path) -> None:
+    # Not of FORKS: what was there before a fork is none of its collector's objects.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", BROKEN, str(tmp_path / "dump"), level]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

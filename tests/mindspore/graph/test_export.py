@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from graph_nets import batch  # noqa: E402
 from mindspore import nn  # noqa: E402
 from mindspore.train.mind_ir_pb2 import ModelProto  # noqa: E402
 from mindspore_dumping import records  # noqa: E402
+from mindspore_launching import FORKS  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 HERE = Path(__file__).parents[1]
@@ -22,12 +20,7 @@ HERE = Path(__file__).parents[1]
 
 def process(script: str, *args: object, **environment: str) -> None:
     """Run a script that lies beside this file."""
-    path = os.pathsep.join([str(HERE), *sys.path])
-    command = [sys.executable, str(HERE / script), *map(str, args)]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path, **environment}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    FORKS.run(str(HERE / script), *map(str, args), **environment)
 
 
 def model(path: Path) -> list[object]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +14,7 @@ import pytest
 from bytecode import CAPTURES_BYTECODE, needs_bytecode
 from mindspore import Tensor, mint, nn, ops
 from mindspore._c_expression import GraphExecutor_
+from mindspore_launching import FORKS
 from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.jit_guard import jit_places
 from probe_mindspore.patching.patches import Patches
@@ -295,14 +293,7 @@ def test_a_traced_function_is_not_recorded(tmp_path: Path) -> None:
     # In a process of its own: MindSpore's tracing fails where a frame has no source, as pytest's first ones.
     script = tmp_path / "traced.py"
     script.write_text(TRACED)
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    FORKS.run(str(script), cwd=tmp_path)
 
 
 def test_stopped_from_inside(patches: Patches, guarded: Any) -> None:

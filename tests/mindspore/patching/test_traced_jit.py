@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from mindspore_launching import FORKS
 
 RUN = """
 import sys
@@ -52,10 +50,7 @@ def test_cells_of_a_traced_function_are_told_as_inside_its_graph(
 ) -> None:
     # In a process of its own: MindSpore's tracing fails where a frame has no source, as pytest's first ones.
     (tmp_path / "run.py").write_text(RUN)
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "run.py", level, first]
-    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+    FORKS.run("run.py", level, first, cwd=tmp_path)
     for step in (0, 1):
         folder = tmp_path / "dump" / f"step{step}" / "rank"
         told = {n["what"]: n["why"] for n in json.loads((folder / "report.json").read_text())["not_seen"]}
