@@ -1,7 +1,8 @@
 """Programs of Python as `python WORDS` runs them, each in a fork of one process that has imported a framework.
 
 To import torch takes 3 seconds of a core, MindSpore 7; a fork takes none. What must begin with a new interpreter (its
-options, what imports what) is started by hand. `python forks.py SOCKET [MODULE ...]` is the process that forks.
+options, what imports what) is started by hand. `python forks.py SOCKET [MODULE ...]` is the process that forks, until
+its standard input ends; SOCKET is a descriptor.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import gc
 import importlib
 import json
 import os
+import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,10 +22,11 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from types import ModuleType
 from typing import IO, Any, NoReturn
 
+import stand_in
 from probe_runtime.auto import script
 
 __all__ = ["Fork", "Forks"]
@@ -69,7 +73,7 @@ class Forks:
     def __init__(self, *modules: str) -> None:
         """modules: imported before."""
         self._modules = modules
-        self._socket: socket.socket | None = None
+        self._address = ""
 
     def start(
         self, *words: str, stdin: int, stdout: int, stderr: int, cwd: Path | None = None, **env: str
@@ -79,11 +83,8 @@ class Forks:
         words: as python takes them: a script, ``-c`` code or ``-m`` module, with arguments. stdin, stdout, stderr:
         descriptors. env: added to this process's, which it has as it is now.
         """
-        told, tells = os.pipe()
         request = {"words": words, "env": {**os.environ, **env}, "cwd": str(cwd or os.getcwd())}
-        socket.send_fds(self._begun(), [json.dumps(request).encode()], [stdin, stdout, stderr, tells])
-        os.close(tells)
-        return Fork(open(told))
+        return Fork(stand_in.ask(self._begun(), request, [stdin, stdout, stderr]))
 
     def run(self, *words: str, ends: int | None = 0, **about: Any) -> subprocess.CompletedProcess[str]:
         """As subprocess.run does it with captured text. ends: the exit code that it must have, None for any."""
@@ -120,19 +121,35 @@ class Forks:
             said.seek(0)
             assert not any(run.code for run in runs), said.read()[-4000:]
 
-    def _begun(self) -> socket.socket:
-        if self._socket is None:
-            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def commands(self, folder: Path) -> None:
+        """Write what stands for `python` and `probe` in a shell: scripts and `probe run` are forked, others real."""
+        folder.mkdir(exist_ok=True)
+        for name, real in (
+            ("python", sys.executable),
+            ("probe", str(Path(sys.executable).with_name("probe"))),
+        ):
+            words = [sys.executable, "-ISE", stand_in.__file__, self._begun(), real]
+            (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            (folder / name).chmod(0o755)
+
+    def _begun(self) -> str:
+        """Return where the process that forks listens."""
+        if not self._address:
+            folder = TemporaryDirectory()
+            self._address = f"{folder.name}/asked"
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            listening.bind(self._address)
+            listening.listen(64)
             path = os.pathsep.join(p for p in sys.path if p)
             process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno()), *self._modules],
+                [sys.executable, __file__, str(listening.fileno()), *self._modules],
                 env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
+                pass_fds=[listening.fileno()],
+                stdin=subprocess.PIPE,
             )
-            theirs.close()
-            atexit.register(lambda: (self._socket.close(), process.wait()))
-        return self._socket
+            listening.close()
+            atexit.register(lambda: (process.communicate(), folder.cleanup()))
+        return self._address
 
 
 def _interpret(words: list[str]) -> None:
@@ -150,6 +167,10 @@ def _interpret(words: list[str]) -> None:
 
 def _become(request: dict[str, Any]) -> NoReturn:
     """Be that program, to its end."""
+    for name, *how in (("stdin", "r"), ("stdout", "w"), ("stderr", "w", 1)):  # those here knew other files
+        setattr(
+            sys, name, os.fdopen(getattr(sys, name).fileno(), *how, errors="backslashreplace", closefd=False)
+        )
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
@@ -189,19 +210,18 @@ def _keep(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
 
 def main() -> None:
     """Import, and fork a keeper and its program for each request."""
-    requests = socket.socket(fileno=int(sys.argv[1]))
+    listening = socket.socket(fileno=int(sys.argv[1]))
     for name in sys.argv[2:]:
         importlib.import_module(name)
     gc.freeze()  # the children need not look at what is here
-    while True:
-        asked, descriptors, _, _ = socket.recv_fds(requests, 1 << 20, 4)
+    while listening in select.select([listening, sys.stdin], [], [])[0]:
+        with listening.accept()[0] as asking:
+            asked, descriptors, _, _ = socket.recv_fds(asking, 1 << 20, 4)
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        if not asked:
-            return
         if os.fork() == 0:
-            requests.close()
+            listening.close()
             _keep(json.loads(asked), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)

@@ -17,11 +17,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from blocks import blocks_of
+from forks import Forks
 
 __all__ = ["BLOCKS", "ROOT", "matches", "run_command", "run_page"]
 
@@ -41,18 +42,25 @@ def matches(shown: str, printed: str) -> bool:
     return re.fullmatch(pattern, lines) is not None
 
 
-def run_page(page: Path, folder: Path, pythons: Mapping[str, Path] | None = None) -> None:
+def run_page(
+    page: Path, folder: Path, pythons: Mapping[str, Path] | None = None, forks: Forks | None = None
+) -> None:
     """Make the files of a page in an empty folder, run its commands there, and compare what they print.
 
     pythons: the interpreter of each other environment that the page names (``in: mindspore``). The page's own is the
-    one that runs the tests.
+    one that runs the tests. forks: what runs the scripts in that.
     """
+    own = folder.with_name(f"{folder.name}-programs")
+    if forks is not None:
+        forks.commands(own)
     for block in blocks_of(page):
         if block.language == "console":
-            python = (pythons or {})[block.comment["in"]] if "in" in block.comment else Path(sys.executable)
+            elsewhere = "in" in block.comment
+            python = (pythons or {})[block.comment["in"]] if elsewhere else Path(sys.executable)
+            first = [] if elsewhere else [own]
             assert python.exists(), f"{page.name} is run with {python}, which is not there (CONTRIBUTING.md)"
             for command, shown in block.commands:
-                code, printed = run_command(command, folder, python)
+                code, printed = run_command(command, folder, python, first)
                 expected = int(block.comment.get("exit", "0"))
                 assert code == expected, f"{page.name}: `{command}` ended with {code}:\n{printed}"
                 if not matches(shown, printed):
@@ -63,8 +71,11 @@ def run_page(page: Path, folder: Path, pythons: Mapping[str, Path] | None = None
             path.write_text(block.text, encoding="utf-8")
 
 
-def run_command(command: str, folder: Path, python: Path) -> tuple[int, str]:
-    """Run a command in bash with one environment's programs first; return its exit code, and all it printed."""
+def run_command(command: str, folder: Path, python: Path, first: Sequence[Path] = ()) -> tuple[int, str]:
+    """Run a command in bash with one environment's programs first; return its exit code, and all it printed.
+
+    first: folders whose programs go before those.
+    """
     sources = [
         *(str(source) for source in sorted(ROOT.glob("packages/*/src"))),
         os.environ.get("PYTHONPATH", ""),
@@ -76,7 +87,7 @@ def run_command(command: str, folder: Path, python: Path) -> tuple[int, str]:
         env={
             "GLOG_v": "3",  # MindSpore: errors only, as the pages advise
             **kept,
-            "PATH": f"{python.parent}:/usr/bin:/bin",
+            "PATH": ":".join(map(str, [*first, python.parent, "/usr/bin", "/bin"])),
             "PYTHONPATH": ":".join(filter(None, sources)),
             "OMP_NUM_THREADS": "1",
             "HOME": str(folder),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from blocks import blocks_of
+from forks import Forks
 from members import ROOT
 from walkthroughs import BLOCKS, matches, run_page
 
@@ -36,6 +37,7 @@ PYTHONS = {
     "mindspore": Path(os.environ.get("PROBE_MINDSPORE_PYTHON", ROOT / ".venv-mindspore/bin/python")),
     "msprobe": Path(os.environ.get("PROBE_MSPROBE_PYTHON", ROOT / ".venv-interop/bin/python")),
 }
+FORKS = Forks("torch")
 
 
 def test_every_page_is_run_or_named_here() -> None:
@@ -53,7 +55,7 @@ def test_every_page_is_run_or_named_here() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_is_right(name: str, tmp_path: Path) -> None:
-    run_page(DOCS / f"{name}.md", tmp_path, PYTHONS)
+    run_page(DOCS / f"{name}.md", tmp_path, PYTHONS, FORKS)
 
 
 @pytest.mark.parametrize("name", [*PAGES, *ELSEWHERE])
