@@ -36,11 +36,11 @@ def reports(dump: Path) -> Iterator[tuple[tuple[int, str], dict[str, Any]]]:
                 yield (step.step, file.parent.name), found
 
 
-def wait_for(what: Callable[[], bool], why: str) -> None:
+def wait_for(what: Callable[[], bool], why: str, pause: float = 0.05) -> None:
     deadline = time.monotonic() + 120
     while not what():
         assert time.monotonic() < deadline, why
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def exported(dump: Path) -> bool:

@@ -59,7 +59,7 @@ def read_while(address: str, what: Callable[[], bool], why: str) -> None:
                 assert all(rows[name][run["run"]] == run[name] for name in rows), why
         return what()
 
-    wait_for(is_over, why)
+    wait_for(is_over, why, pause=0.5)  # each time it reads all of it
 
 
 def check(dump: Path, address: str) -> int:

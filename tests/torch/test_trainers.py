@@ -44,7 +44,7 @@ class Runs:
 
     def __call__(self, *words: str) -> tuple[str, str]:
         """Return what a command that ended well said on stdout and stderr."""
-        done = self._forks.run(*words, cwd=self.folder)
+        done = self._forks.run(*words, cwd=self.folder, CUDA_VISIBLE_DEVICES="")
         return done.stdout, done.stderr
 
 

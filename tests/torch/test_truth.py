@@ -35,7 +35,7 @@ class Jury:
             self.wrong.append(f"{name} {slot}: {'nothing true' if slot in found else 'nothing recorded'}")
         for slot in found.keys() & truth.keys():
             self.compared += 1
-            leaf, t = found[slot], truth[slot]
+            leaf, t = found[slot], truth[slot].cpu()
             if not exact and not agrees(leaf, t, 2e-2 if t.dtype is torch.bfloat16 else 1e-4):
                 self.wrong.append(f"{name} {slot}: {leaf} is not {t.flatten()[:4].tolist()}")
                 continue

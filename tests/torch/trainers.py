@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-os.environ.update(HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
+os.environ["HF_HUB_OFFLINE"] = "1"
 warnings.simplefilter("ignore")
 
 
