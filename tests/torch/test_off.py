@@ -111,6 +111,25 @@ def test_every_attribute_is_the_original_again(level: str, tmp_path: Path) -> No
     assert records(tmp_path / "dump", 1)
 
 
+def test_no_device_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That begins CUDA, and who forks afterwards can use none."""
+
+    def asked(*_: Any) -> bool:
+        raise AssertionError("who asks?")
+
+    model = nn.Linear(2, 2)
+    for owner in (torch.cuda, getattr(torch, "accelerator", torch.cuda)):
+        for name in {"is_available", "device_count", "current_device_index", "_lazy_init"} & set(vars(owner)):
+            monkeypatch.setattr(owner, name, asked)
+    with opened(tmp_path, level="mix") as debugger:
+        debugger.start(model)
+        model(torch.ones(2)).sum().backward()
+        debugger.stop()
+        debugger.step()
+    assert len(records(tmp_path / "dump")) > 3
+    assert report(tmp_path / "dump")["faults"] == []
+
+
 def test_something_was_patched_while_started(tmp_path: Path) -> None:
     """The comparison above would see a patch."""
     before = namespaces()

@@ -46,7 +46,7 @@ class SavedStep:
         """
         files = config.kind.files
         own = evolve(config, tensor_list=(), extra_info=True)  # which are keys of other levels
-        header = header_of(own, directory, about, framework=framework or "numpy", deferred=False)
+        header = header_of(own, directory, about, framework=framework or "numpy")
         writer = RankWriter(directory, header)
         options = options_of(config, writer.tensor_directory)
         options = evolve(options, share=False, deferred=False, overlap=True)

@@ -185,8 +185,7 @@ class StepOpener:
         """
         config, module_kind = self.config, self.module_kind
         about = {"tool": self.tool, "mindspore": mindspore.__version__, **about}
-        framework, deferred = module_kind.framework, config.async_dump
-        header = header_of(config, directory, about, framework=framework, deferred=deferred)
+        header = header_of(config, directory, about, framework=module_kind.framework)
         writer = RankWriter(directory, header, late=late)
         coverage = Coverage()
         if came_late := late_torch(module_kind):

@@ -50,16 +50,13 @@ def plan_of(config: Config) -> Plan:
     )
 
 
-def header_of(
-    config: Config, directory: Path, about: Mapping[str, Any], *, framework: str, deferred: bool
-) -> dict[str, Any]:
+def header_of(config: Config, directory: Path, about: Mapping[str, Any], *, framework: str) -> dict[str, Any]:
     """Return the top-level keys of dump.json without ``data`` (spec/dump.md).
 
     config: the configuration of the run.
     directory: the rank folder of the dump.
     about: the keys after ``format_version`` (tool, rank, step).
     framework: the value of the key ``framework``.
-    deferred: whether numbers may arrive after the record that they belong to.
     """
     header: dict[str, Any] = {
         "task": config.task,
@@ -71,8 +68,6 @@ def header_of(
     }
     if config.summary_mode != "statistics":
         header["checksum"] = "crc32" if config.summary_mode == "md5" else "xor64"
-    if deferred:
-        header["deferred"] = True
     if not config.extra_info:
         header["extra_info"] = False
     return header

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from attrs import frozen
 from probe_format.write import Coverage, RankWriter
 from probe_runtime.collect import EventStream, Target, guarded, header_of, plan_of
@@ -57,15 +56,13 @@ class StepOpener:
     def open(self, directory: Path, about: Mapping[str, Any]) -> DumpingStep:
         """Open the directory and its journal. Raises OSError when it cannot be written."""
         config = self.config
-        # Results of collectives are described when the run has waited for them.
-        deferred = config.async_dump or _accelerated() or (dist.is_available() and dist.is_initialized())
         about = {"tool": self.tool, **about}
-        header = header_of(config, directory, about, framework="pytorch", deferred=deferred)
+        header = header_of(config, directory, about, framework="pytorch")
         writer = RankWriter(directory, header)
         coverage = Coverage()
         options = options_of(config, writer.tensor_directory)
         stream = EventStream(writer, config.max_faults)
-        leaf: Any = self.leaf(options, coverage, stream.append, late=deferred)
+        leaf: Any = self.leaf(options, coverage, stream.append)
         collector = collector_for(plan_of(config), stream, leaf, coverage, NameFilter(config))
         table = ModuleTable()
         arrivals = ParameterGradients(collector, table)
@@ -128,8 +125,3 @@ class StepOpener:
 def _guarded(where: str, *callbacks: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """Yield the callbacks with their errors caught, as torch may call them."""
     return (guarded(where, callback.__name__, callback) for callback in callbacks)
-
-
-def _accelerated() -> bool:
-    """Return whether tensors may live on a device whose numbers are fetched in batches."""
-    return bool((torch.accelerator if hasattr(torch, "accelerator") else torch.cuda).is_available())
