@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import loops
 import pytest
-from loop_client import Server
+from launching import FORKS
 from probe_format.watch import watch_files
 
 LOOPS = Path(loops.__file__)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("runs"))
-    yield server
-    server.close()
-
-
 @pytest.mark.parametrize(
     "loop", ["between", "accumulating", "scaled", "lbfgs", "gan", "in_backward", "compiled", "sam"]
 )
-def test_a_loop_is_watched(server: Server, loop: str) -> None:
-    dump = server.folder / f"{loop}-dump"
-    plain = server.run(f"{loop}-plain", str(LOOPS), loop)
+def test_a_loop_is_watched(loop: str, tmp_path: Path) -> None:
+    dump = tmp_path / "dump"
+    plain = FORKS.run(str(LOOPS), loop, cwd=tmp_path)
     keys = ["--task", "watch", "--moments", "true", "--updates", "true", "--dump_path", str(dump)]
-    assert server.run(f"{loop}-watched", "run", *keys, str(LOOPS), loop)[:2] == plain[:2]
+    watched = FORKS.run("-m", "probe_format", "run", *keys, str(LOOPS), loop, cwd=tmp_path)
+    assert watched.stdout == plain.stdout
     (file,) = watch_files(dump)
     assert (file.state, file.faults, file.damage) == ("complete", [], [])
     steps = [row.step for row in file.rows]
