@@ -31,6 +31,9 @@ from probe_runtime.auto import script
 
 __all__ = ["Fork", "Forks"]
 
+#: Seconds that a program may take.
+PATIENCE = 600
+
 
 class Fork:
     """A program that runs. stdin, stdout, stderr: files here, of one that is talked to."""
@@ -45,8 +48,11 @@ class Fork:
         self.code: int | None = None
 
     def wait(self) -> int:
-        """Wait for its end, and return its exit code as subprocess has it."""
+        """Wait for its end, and return its exit code as subprocess has it. One that hangs is killed, and fails."""
         if self.code is None:
+            if not select.select([self._told], [], [], PATIENCE)[0]:
+                self.kill()
+                raise TimeoutError(f"process {self.pid} did not end within {PATIENCE} seconds")
             self.code = int(self._told.readline())
             self._told.close()
         return self.code
