@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -95,16 +96,30 @@ print(*missing)
 """
 
 
+@pytest.fixture(scope="module")
+def wheel_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Release], Path]:
+    """Return the wheel of a release, which is built once."""
+    made: dict[tuple[str, str | None], Path] = {}
+
+    def wheel(name: str, version: Release) -> Path:
+        if (name, version.tag) not in made:
+            made[name, version.tag] = build_wheel(ROOT, name, version, tmp_path_factory.mktemp(name))
+        return made[name, version.tag]
+
+    return wheel
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("package", sorted(MEMBERS))
-def test_everything_used_of_siblings_is_in_the_oldest_that_is_allowed(package: str, tmp_path: Path) -> None:
+def test_everything_used_of_siblings_is_in_the_oldest_that_is_allowed(
+    package: str, wheel_of: Callable[[str, Release], Path], tmp_path: Path
+) -> None:
     name = package.replace("_", "-")
     offered = {sibling: releases(ROOT, sibling, NAMES) for sibling in NAMES}
     mine = offered[name][-1]
     chosen = oldest(mine.needs, offered)
     assert set(mine.needs) <= set(chosen)
-    wheels = [build_wheel(ROOT, name, mine, tmp_path)]
-    wheels += [build_wheel(ROOT, sibling, version, tmp_path) for sibling, version in chosen.items()]
+    wheels = [wheel_of(name, mine), *(wheel_of(sibling, version) for sibling, version in chosen.items())]
     target = tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target)]
     subprocess.run([*pip, *map(str, wheels)], check=True, timeout=300)
