@@ -17,31 +17,33 @@ from probe_format.own_code import is_own
 class Script:
     """What is run.
 
-    file: its path, as ``sys.argv`` has it.
+    file: its path, from the root on, so that a run may change its folder.
     code: its code.
+    word: what ``sys.argv`` calls it.
     spec: of a module; None of a script.
     package: the name of the package that a module is in; None of a script.
     """
 
     file: str
     code: CodeType
+    word: str
     spec: importlib.machinery.ModuleSpec | None = None
     package: str | None = None
 
 
 def script(path: str) -> Script:
     """Return the script in a file. Raises UsageError where it cannot be read."""
+    file = os.path.join(os.getcwd(), path)
+    if os.path.isdir(file):
+        file = os.path.join(file, "__main__.py")
+        if not os.path.isfile(file):
+            raise UsageError(f"{path} is a folder without __main__.py.")
     try:
-        with open(path, "rb") as file:
-            source = file.read()
-    except IsADirectoryError:
-        inside = os.path.join(path, "__main__.py")
-        if not os.path.isfile(inside):
-            raise UsageError(f"{path} is a folder without __main__.py.") from None
-        return script(inside)
+        with open(file, "rb") as opened:
+            source = opened.read()
     except OSError as e:
         raise UsageError(f"{path} cannot be read: {e.strerror}.") from e
-    return Script(path, compile(source, path, "exec", dont_inherit=True))
+    return Script(file, compile(source, file, "exec", dont_inherit=True), path)
 
 
 def module(name: str) -> Script:
@@ -56,7 +58,8 @@ def module(name: str) -> Script:
     code = None if spec is None else getattr(spec.loader, "get_code", lambda _: None)(name)
     if spec is None or code is None:
         raise UsageError(f"there is no module {name} to run.")
-    return Script(spec.origin or name, code, spec, name.rpartition(".")[0])
+    origin = spec.origin or name
+    return Script(origin, code, origin, spec, name.rpartition(".")[0])
 
 
 def run(what: Script, arguments: Sequence[str]) -> None:
@@ -64,11 +67,12 @@ def run(what: Script, arguments: Sequence[str]) -> None:
     main = ModuleType("__main__")
     names: dict[str, Any] = vars(main)
     names.update(__file__=what.file, __spec__=what.spec, __package__=what.package, __builtins__=__builtins__)
+    names.update(__annotations__={}, __cached__=getattr(what.spec, "cached", None))
     names["__loader__"] = (
         importlib.machinery.SourceFileLoader("__main__", what.file) if what.spec is None else what.spec.loader
     )
     sys.modules["__main__"] = main
-    sys.argv[:] = [what.file, *arguments]
+    sys.argv[:] = [what.word, *arguments]
     try:
         exec(what.code, names)
     except Exception as e:
