@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -296,8 +297,7 @@ def test_an_interrupt_as_a_value_begins_leaves_nobody_waiting(
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(SavedStep, "enter", interrupted)
         saver.save(2, "b")
-    assert saver._run is not None
-    monkeypatch.setattr(saver._run._gate, "wait_for", lambda done: done() or pytest.fail("it waits"))
+    monkeypatch.setattr(threading.Condition, "wait_for", lambda gate, done: done() or pytest.fail("it waits"))
     saver.step()
     assert "a.0.debug" in data(tmp_path)
     saver.close()
