@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from probe_analysis import export
 from probe_analysis.cli.export import main
@@ -65,6 +66,25 @@ def test_every_dtype_comes_to_the_bit(tmp_path: Path, tensor_files: str) -> None
     for name, value in values.items():
         assert got[name].dtype == value.dtype and got[name].shape == value.shape
         assert bits(got[name]).equal(bits(value)), name
+
+
+def test_each_tensor_begins_where_its_elements_may(tmp_path: Path) -> None:
+    """A reader that maps the file takes them where they are, whatever the names before them add up to."""
+    narrow = [pytest.importorskip("ml_dtypes").int4, *map(np.dtype, ("int8", "bool"))]
+    values = {f"n{i}": np.ones(3, dtype) for i, dtype in enumerate(narrow)}
+    values |= {f"q{i}": torch.quantize_per_tensor(torch.ones(5), 0.1, 0, torch.qint8) for i in range(2)}
+    values |= {f"fnuz{i}": drawn("float8_e4m3fnuz", 3) for i in range(2)}
+    values |= {f"{kind}_{i}": drawn(kind, 3) for i in range(2) for kind in SAME}
+    for i in range(8):
+        dump = saved(tmp_path / f"dump{i}", {**values, "x" * (i + 1): torch.ones(1)})
+        export(dump, tmp_path / f"out{i}", form="safetensors")
+        (file,) = (tmp_path / f"out{i}").rglob("*.safetensors")
+        data = file.read_bytes()
+        begin = 8 + int.from_bytes(data[:8], "little")
+        for name, told in json.loads(data[8:begin]).items():
+            if name != "__metadata__":
+                first, last = told["data_offsets"]
+                assert (begin + first) % ((last - first) // told["shape"][0]) == 0, (i, name)
 
 
 def test_what_safetensors_has_no_dtype_for_is_named(

@@ -268,3 +268,55 @@ def test_only_a_follower_takes_an_address(tmp_path: Path, capsys: Any) -> None:
     assert "--follow" in capsys.readouterr().err
     assert main([dump, "-o", str(tmp_path / "x"), "--to", "tensorboard", "--follow"]) == 2
     assert "--follow writes Parquet" in capsys.readouterr().err
+
+
+def test_what_a_report_says_is_there_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables may be removed, and a relative address is another place in another folder."""
+    following = Following(tmp_path)
+    folder = put(following.dump, 0)
+    following.follower.store = Store("tables")
+    monkeypatch.chdir(tmp_path)
+    assert following.look() == ["step0/rank"]
+    shutil.rmtree(following.to)
+    for place in (tmp_path, tmp_path / "elsewhere"):
+        place.mkdir(exist_ok=True)
+        monkeypatch.chdir(place)
+        assert told(folder) == {"to": "tables", "why": None}
+        follower = DumpFollower(following.dump, Store("tables"))
+        follower.look(follower.found())
+        assert written(place / "tables") == ["step0/rank"]
+
+
+def test_records_that_a_filter_left_out_come_without_it(tmp_path: Path) -> None:
+    counts = []
+    for filter in ("no such record", "no such record", ""):
+        following = Following(tmp_path, filter=filter)
+        if not counts:
+            put(following.dump, 0)
+        following.look()
+        counts.append(ds.dataset(following.to / "records").count_rows())
+    assert counts[0] == counts[1] == 0 < counts[2]
+
+
+def test_a_later_run_in_the_same_folders_is_written_too(following: Following) -> None:
+    """Also beside a follower of another address: each writes a step once."""
+    other = DumpFollower(following.dump, Store(str(following.dump.parent / "others")))
+    for case in ("debug_complete", "complete"):
+        for step in (0, 1):
+            shutil.rmtree(following.dump / f"step{step}", ignore_errors=True)
+            folder = put(following.dump, step, case)
+        seen = []
+        for _ in range(3):
+            assert following.look() == ["step0/rank", "step1/rank"]
+            other.look(other.found())
+            seen.append({file: file.stat().st_mtime_ns for file in following.to.rglob("*.parquet")})
+        assert seen[0] == seen[1] == seen[2]
+        records = ds.dataset(following.to / "records", partitioning="hive").to_table(["record"])
+        (document,) = (*folder.glob("dump.json"), *folder.glob("debug.json"))
+        names = json.loads(document.read_bytes())["data"]
+        assert set(names) <= set(records["record"].to_pylist())
+
+
+def test_steps_are_written_in_their_order(following: Following) -> None:
+    folders = [put(following.dump, step) for step in (10, 9, 2)]
+    assert following.follower.found() == folders[::-1]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import probe_format
 import probe_save as ps
 import pytest
 from probe_format.errors import ConfigError, UsageError
+from probe_save.saved_step import SavedStep
 from saving import data, document
 
 
@@ -278,3 +280,24 @@ def test_overwrite_clears_and_writes_through_no_link(tmp_path: Path) -> None:
         saver.save(np.zeros(3), "x")
     saver.close()
     assert [path.name for path in victim.iterdir()] == ["keep.npy"]
+
+
+def test_an_interrupt_as_a_value_begins_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C may come when the value is counted and nothing else is done: step() waited for it for ever."""
+    enter = SavedStep.enter
+
+    def interrupted(self: SavedStep) -> bool:
+        enter(self)
+        raise KeyboardInterrupt
+
+    saver = ps.Saver(dump_path=tmp_path)
+    saver.save(1, "a")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(SavedStep, "enter", interrupted)
+        saver.save(2, "b")
+    monkeypatch.setattr(threading.Condition, "wait_for", lambda gate, done: done() or pytest.fail("it waits"))
+    saver.step()
+    assert "a.0.debug" in data(tmp_path)
+    saver.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -154,3 +155,13 @@ def test_show_and_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert probe(["verify", str(tmp_path)]) == 3
     assert probe(["show", str(tmp_path), "--rank", "5"]) == 1
     assert "probe trend" in capsys.readouterr().err
+
+
+def test_a_row_of_a_file_that_was_removed_raises(tmp_path: Path) -> None:
+    """The open file would take every row, and nobody would hear that they are lost."""
+    writer = WatchWriter(tmp_path / "watch" / "rank.rows", {})
+    writer.row(0, np.zeros(0), {})
+    shutil.rmtree(tmp_path / "watch")
+    with pytest.raises(FileNotFoundError):
+        writer.row(1, np.zeros(0), {})
+    writer.close()

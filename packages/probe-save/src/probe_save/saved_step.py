@@ -31,8 +31,8 @@ class SavedStep:
     values: DescribedValues
     _next: dict[str, int] = field(factory=dict)  # name -> the number of its next value
     _gradients: AwaitedGradients = field(init=False)
-    _gate: threading.Condition = field(factory=threading.Condition)  # notified when nothing is being recorded
-    _busy: int = 0
+    _gate: threading.Condition = field(factory=threading.Condition)  # notified when something was recorded
+    _busy: list[int] = field(factory=list)  # the threads that record something now
     _over: bool = False
 
     @classmethod
@@ -69,13 +69,13 @@ class SavedStep:
         with self._gate:
             if self._over:
                 return False
-            self._busy += 1
+            self._busy.append(threading.get_ident())
             return True
 
     def leave(self) -> None:
         with self._gate:
-            self._busy -= 1
-            if self._over and not self._busy:
+            self._busy.remove(threading.get_ident())
+            if self._over:
                 self._gate.notify_all()
 
     def save(self, variable: Any, name: str, *, backward: bool) -> None:
@@ -141,7 +141,9 @@ class SavedStep:
         """Write debug.json and report.json. Return the report, or None when only the journal could be kept."""
         with self._gate:
             self._over = True
-            self._gate.wait_for(lambda: not self._busy)  # what other threads have begun belongs to this step
+            # What other threads have begun belongs to this step. What this one has begun, Ctrl-C has ended.
+            here = threading.get_ident()
+            self._gate.wait_for(lambda: all(each == here for each in self._busy))
         report = None
         writer = self._journal.writer
         if self.alive and not writer.forked:

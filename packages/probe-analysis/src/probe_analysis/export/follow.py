@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from attrs import define, field
 from probe_format.errors import FormatError
 from probe_format.excerpts import error_text
-from probe_format.layout import REPORT, SMALLEST_TABLES, TENSORS, find_steps
+from probe_format.layout import DEBUG, DUMP, REPORT, SMALLEST_TABLES, TENSORS, find_steps
 from probe_format.terminal import say, tell
 from probe_format.write import amend_report
 
@@ -20,7 +20,7 @@ from probe_analysis.calls.run import runs_of
 
 from .rows import ExportCount
 from .store import Store
-from .tables import load_pyarrow, write_tables
+from .tables import load_pyarrow, part_of, write_tables
 
 #: Seconds between two looks where nobody says that a step has ended, and between two tries of a store in trouble.
 _EVERY = 5.0
@@ -28,6 +28,7 @@ _EVERY = 5.0
 _LAST = 20.0
 _BLOCK = 4096
 
+Mark = tuple[int, int]
 Hear = Callable[[float], tuple[list[Path], bool]]
 """Waits so many seconds at most; returns folders of ranks that are whole by now, and whether the run is over."""
 
@@ -50,7 +51,7 @@ class DumpFollower:
     rank: int | None = None
     filter: str = ""
     _waiting: list[Path] = field(factory=list)
-    _seen: set[Path] = field(factory=set)
+    _seen: dict[Path, Mark | None] = field(factory=dict)
     _told: set[str] = field(factory=set)
     again: float = 0.0
 
@@ -92,11 +93,13 @@ class DumpFollower:
                 self.again = time.monotonic() + _EVERY
 
     def found(self) -> list[Path]:
-        folders = (each for step in find_steps(self.dump) for each in step.path.glob(self.folder or "[rp]*"))
-        return sorted(each for each in folders if each not in self._seen)
+        names = self.folder or "[rp]*"
+        folders = (each for step in find_steps(self.dump) for each in sorted(step.path.glob(names)))
+        return [each for each in folders if _mark(each) != self._seen.get(each)]
 
     def _take(self, folder: Path) -> None:
         """Let a rank of a step wait to be written, if it has ended."""
+        mark = _mark(folder)
         try:
             (rank,) = (run.rank for run in runs_of(folder))
             report = rank.report
@@ -105,18 +108,26 @@ class DumpFollower:
                 self._warn("gone", folder, "was removed before it was exported. So may others be.")
             return
         if report is not None and report.state == "complete":
-            self._seen.add(folder)
+            self._seen[folder] = mark
             # A process writes its own steps alone, not those of an earlier run.
             is_mine = self.folder is None or report.header.get("export") == self.store.address
             is_mine &= self.step in (None, rank.step) and self.rank in (None, rank.number)
-            if is_mine and report.export != {"to": self.store.address, "why": None}:
+            if is_mine and folder not in self._waiting:
                 self._waiting.append(folder)
 
     def _write(self, folder: Path) -> None:
         """Write the tables of a rank of a step. Raises whatever the store does."""
+        (run,) = runs_of(folder)
+        report = run.rank.report
+        if (
+            report is not None
+            and report.export == self._told_of(None)
+            and self.store.has(f"runs/{part_of(run)}")
+        ):
+            return
         with TemporaryDirectory(prefix="probe-export-") as made:
             count = ExportCount(self.filter, None)
-            write_tables(runs_of(folder), Path(made), count)
+            write_tables([run], Path(made), count)
             gc.collect()  # the command does without
             files = {each.relative_to(made).as_posix(): each for each in Path(made).rglob("*.parquet")}
             size = sum((each.stat().st_size // _BLOCK + 3) * _BLOCK for each in files.values())  # and folders
@@ -136,12 +147,25 @@ class DumpFollower:
     def _say(self, folder: Path, why: str | None) -> None:
         """Say in the report why it is not there, None where it is."""
         with contextlib.suppress(OSError, FormatError):
-            amend_report(folder, lambda report: report.update(export={"to": self.store.address, "why": why}))
+            amend_report(folder, lambda report: report.update(export=self._told_of(why)))
+
+    def _told_of(self, why: str | None) -> dict[str, str | None]:
+        chosen = {"filter": self.filter} if self.filter else {}
+        return {"to": self.store.address, "why": why, **chosen}
 
     def _warn(self, kind: str, folder: Path, text: str) -> None:
         if kind not in self._told:
             self._told.add(kind)
             tell(f"probe export: {'/'.join(folder.parts[-2:])} {text}")
+
+
+def _mark(folder: Path) -> Mark | None:
+    """Return what is another when a later run has written the folder, None before its JSON is there."""
+    for name in (DUMP, DEBUG):
+        with contextlib.suppress(OSError):
+            found = (folder / name).stat()
+            return found.st_ino, found.st_mtime_ns
+    return None
 
 
 def nobody(seconds: float) -> tuple[list[Path], bool]:

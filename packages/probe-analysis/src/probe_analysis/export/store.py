@@ -15,12 +15,19 @@ class Store:
 
     address: str
 
+    def has(self, name: str) -> bool:
+        """Return whether a file is there. Raises what the store does."""
+        import fsspec  # type: ignore[import-untyped]
+
+        system, root = fsspec.url_to_fs(self.address)
+        return bool(system.exists(f"{root.rstrip('/')}/{name}"))
+
     def put(self, file: Path, name: str) -> None:
         """Put a file there, so that it is whole whenever it is seen. What a store raises is an Exception of any kind.
 
         name: of the file in the store, with folders.
         """
-        import fsspec  # type: ignore[import-untyped]
+        import fsspec
 
         system, root = fsspec.url_to_fs(self.address)  # the same system each time
         kinds = {system.protocol} if isinstance(system.protocol, str) else set(system.protocol)

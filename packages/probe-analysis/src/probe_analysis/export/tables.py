@@ -28,7 +28,7 @@ def write_tables(runs: Iterable[Run], folder: Path, count: ExportCount, group: i
     pyarrow = load_pyarrow()
     for run in runs:
         with ExitStack() as stack:
-            part = _part(run)
+            part = part_of(run)
             tables = {
                 table: stack.enter_context(
                     closing(_TableWriter(pyarrow, table, columns, folder / table / part, group))
@@ -99,7 +99,7 @@ def _write(run: Run, tables: Mapping[str, _TableWriter], count: ExportCount) -> 
 _NULL = "__HIVE_DEFAULT_PARTITION__"  # by the convention of all that read such folders
 
 
-def _part(run: Run) -> str:
+def part_of(run: Run) -> str:
     """Return ``step=0/rank=1/rank1.parquet``: engines read step and rank from the names of the folders."""
     rank = run.rank
     step = _NULL if rank.step is None else rank.step

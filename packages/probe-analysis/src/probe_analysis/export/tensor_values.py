@@ -64,7 +64,7 @@ def _write(run: Run, path: Path, count: ExportCount) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     header: dict[str, Any] = {"__metadata__": {"run": run.label}}
     with path.open("wb") as file:
-        begin = end = file.seek(8 + room)
+        begin = end = file.seek(8 + room + -room % 8)
         for _, call, n in sorted(found, key=lambda each: -each[0]):
             tensor = _saved(call)[n]
             try:
@@ -79,7 +79,7 @@ def _write(run: Run, path: Path, count: ExportCount) -> None:
             end += values.nbytes
             count.amounts["tensors"] += 1
         file.seek(0)
-        file.write(room.to_bytes(8, "little") + json.dumps(header).encode().ljust(room))
+        file.write((begin - 8).to_bytes(8, "little") + json.dumps(header).encode().ljust(begin - 8))
 
 
 def _saved(call: Call) -> list[Tensor]:
@@ -89,7 +89,8 @@ def _saved(call: Call) -> list[Tensor]:
 
 def _width(tensor: Tensor) -> int:
     """Return how many bytes an element takes in the file, by what the record says of its dtype."""
-    bits = re.search(r"\d+", _CODES.get(_plain(tensor.dtype), "F32"))
+    plain = _plain(tensor.dtype)
+    bits = re.search(r"\d+", _CODES.get(plain, "F32" if "float" in plain else plain))
     return int(bits[0]) // 8 if bits else 1
 
 

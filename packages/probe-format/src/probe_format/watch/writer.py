@@ -101,6 +101,7 @@ class WatchWriter:
         if skipped:
             head["skipped"] = skipped
         self._append((head, (narrow.tobytes(),)))
+        self.path.stat()  # a file that was removed takes rows, too
 
     def unseen(self, what: str, why: str) -> None:
         self._append(({"k": "unseen", "what": what, "why": why}, ()))
