@@ -218,9 +218,12 @@ def test_the_bytes_of_complex32_come_as_complex64(tmp_path):
     assert np.array_equal(tensor.load(), np.array([0.5 + 1j, -2 + 4j], np.complex64))
 
 
-def test_what_is_not_there_says_why(tmp_path):
-    tensor = rank_with(tmp_path, {})
-    with pytest.raises(FormatError, match="was not saved to a file: use task 'tensor'"):
+@pytest.mark.parametrize(
+    ("keys", "why"), [({}, "use task 'tensor'"), ({"shape": [0, 3]}, "it has no elements")]
+)
+def test_what_is_not_there_says_why(tmp_path, keys, why):
+    tensor = rank_with(tmp_path, keys)
+    with pytest.raises(FormatError, match=f"was not saved to a file: {why}"):
         tensor.load()
 
 

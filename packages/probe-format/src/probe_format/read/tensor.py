@@ -196,7 +196,8 @@ class Tensor:
     def _saved(self) -> Path | Entry:
         path = self.place
         if path is None:
-            why = self.json.get("lost") or "use task 'tensor', or tensor_list, to have tensors saved"
+            remedy = "use task 'tensor', or tensor_list, to have tensors saved"
+            why = self.json.get("lost") or ("it has no elements" if 0 in self.shape else remedy)
             raise FormatError(f"{self.name} was not saved to a file: {why}.")
         if isinstance(path, Path) and not is_file(path):
             where = f"{layout.TENSORS} beside dump.json is the folder that is looked into"
