@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import probe_format
 import probe_kernel
 import pytest
+from forks import free_port
 from probe_format.cli.main import main
 from probe_format.read.verify import verify
 from probe_kernel.export.export import export
@@ -87,11 +87,8 @@ def test_the_metadata(dump: Dump) -> None:
 
 @pytest.mark.once
 def test_two_ranks(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     msrun = Path(sys.executable).with_name("msrun")
-    words = ("--worker_num=2", "--local_worker_num=2", f"--master_port={port}", "--join=True")
+    words = ("--worker_num=2", "--local_worker_num=2", f"--master_port={free_port()}", "--join=True")
     run(tmp_path, "O0", str(msrun), *words, f"--log_dir={tmp_path / 'log'}")
     dump = probe_kernel.open(tmp_path / "dump")
     assert list(dump.problems) == []

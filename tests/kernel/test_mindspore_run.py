@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forks import free_port
 from probe_kernel import KernelDump, settings
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mindspore") is None, reason="needs MindSpore")
@@ -229,10 +229,7 @@ def test_two_ranks(folder: Path) -> None:
     )
     msrun = Path(sys.executable).with_name("msrun")
     for _ in range(3):  # the port may be taken meanwhile
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        command = [msrun, "--worker_num=2", "--local_worker_num=2", f"--master_port={port}", "--join=True",
+        command = [msrun, "--worker_num=2", "--local_worker_num=2", f"--master_port={free_port()}", "--join=True",
                    f"--log_dir={folder.parent}/log", SCRIPT, given]  # fmt: skip
         bin_first = f"{msrun.parent}{os.pathsep}{os.environ.get('PATH', '')}"
         process = subprocess.Popen(command, env={**environment(), "PATH": bin_first}, stdout=subprocess.DEVNULL,

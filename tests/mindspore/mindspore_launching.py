@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
-from forks import Forks
+from forks import Forks, free_port
 
 __all__ = ["FORKS", "run_ranks"]
 
@@ -16,13 +15,10 @@ FORKS = Forks("mindspore_warmed")
 
 def run_ranks(script: str, *words: str) -> None:
     """Run a script beside this file on two ranks, with their scheduler. test_run.py does so with msrun itself."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = str(s.getsockname()[1])
     group = {
         "MS_WORKER_NUM": "2",
         "MS_SCHED_HOST": "127.0.0.1",
-        "MS_SCHED_PORT": port,
+        "MS_SCHED_PORT": str(free_port()),
         "MS_TOPO_TIMEOUT": "240",
     }
     worker = {**group, "MS_ROLE": "MS_WORKER"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import mindspore_loops as loops
 import numpy as np
 import pytest
+from forks import free_port
 from mindspore_launching import FORKS
 from recorded import recorded
 from test_distributed import launch
@@ -95,14 +95,11 @@ def test_the_optimizers_own_count_is_taken(tmp_path: Path) -> None:
 @pytest.mark.once
 def test_two_ranks(tmp_path: Path) -> None:
     """With msrun itself, and the command itself."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
     dump, out = tmp_path / "dump", tmp_path / "found"
     out.mkdir()
     bin = Path(sys.executable).parent
     msrun = [sys.executable, "-m", "mindspore.parallel.cluster.run", "--worker_num=2", "--local_worker_num=2"]
-    msrun += [f"--master_port={port}", f"--log_dir={out / 'log'}", "--join=True"]
+    msrun += [f"--master_port={free_port()}", f"--log_dir={out / 'log'}", "--join=True"]
     command = [str(bin / "probe"), "run", "--level", "mix", "--dump_path", str(dump)]
     done = subprocess.run(
         [*msrun, *command, str(LOOPS.with_name("mindspore_ranks.py")), "-", str(out), "after"],

@@ -29,10 +29,17 @@ from typing import IO, Any, NoReturn
 import stand_in
 from probe_runtime.auto import script
 
-__all__ = ["Fork", "Forks"]
+__all__ = ["Fork", "Forks", "free_port"]
 
 #: Seconds that a program may take.
 PATIENCE = 600
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 class Fork:

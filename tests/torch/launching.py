@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from typing import Any
 
 import torch
-from forks import Forks
+from forks import Forks, free_port
 
 __all__ = ["FORKS", "launch", "run_ranks"]
 
@@ -17,9 +16,7 @@ FORKS = Forks("warmed")
 
 def run_ranks(script: str, *words: str) -> None:
     """Run a script beside this file on two ranks. test_trainers.py and tests/analysis do so with torchrun itself."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(s.getsockname()[1])}
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     group |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     ranks = [{**group, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
     FORKS.together(str(HERE / script), *words, each=ranks)

@@ -7,7 +7,6 @@ import logging
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from contract_export import *  # noqa: F403
 from contract_export import exported, followers, reports, steps, wait_for
 from documents import strict, validate, write_config
 from dumping import FRAMEWORK
+from forks import free_port
 from killing import gone
 from moto.server import ThreadedMotoServer
 from probe_analysis.export.columns import TABLES
@@ -210,9 +210,7 @@ def test_while_the_store_cannot_be_reached_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One warning, JSON that is whole, reports that say it; as soon as it is there, so are the tables."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     use_s3(monkeypatch, f"http://127.0.0.1:{port}")
     dump, address = tmp_path / "dump", "s3://late/run"
     (told,) = steps(FRAMEWORK, dump, 4, export=address)

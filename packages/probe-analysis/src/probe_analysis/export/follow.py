@@ -119,11 +119,8 @@ class DumpFollower:
         """Write the tables of a rank of a step. Raises whatever the store does."""
         (run,) = runs_of(folder)
         report = run.rank.report
-        if (
-            report is not None
-            and report.export == self._told_of(None)
-            and self.store.has(f"runs/{part_of(run)}")
-        ):
+        is_told = report is not None and report.export == self._entry(None)
+        if is_told and self.store.has(f"runs/{part_of(run)}"):
             return
         with TemporaryDirectory(prefix="probe-export-") as made:
             count = ExportCount(self.filter, None)
@@ -147,9 +144,10 @@ class DumpFollower:
     def _say(self, folder: Path, why: str | None) -> None:
         """Say in the report why it is not there, None where it is."""
         with contextlib.suppress(OSError, FormatError):
-            amend_report(folder, lambda report: report.update(export=self._told_of(why)))
+            amend_report(folder, lambda report: report.update(export=self._entry(why)))
 
-    def _told_of(self, why: str | None) -> dict[str, str | None]:
+    def _entry(self, why: str | None) -> dict[str, str | None]:
+        """Return what the report says of the tables. why: they are not there."""
         chosen = {"filter": self.filter} if self.filter else {}
         return {"to": self.store.address, "why": why, **chosen}
 

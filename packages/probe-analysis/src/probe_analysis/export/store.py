@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from attrs import frozen
 
@@ -17,28 +18,31 @@ class Store:
 
     def has(self, name: str) -> bool:
         """Return whether a file is there. Raises what the store does."""
-        import fsspec  # type: ignore[import-untyped]
-
-        system, root = fsspec.url_to_fs(self.address)
-        return bool(system.exists(f"{root.rstrip('/')}/{name}"))
+        system, root = self._opened()
+        return bool(system.exists(f"{root}/{name}"))
 
     def put(self, file: Path, name: str) -> None:
         """Put a file there, so that it is whole whenever it is seen. What a store raises is an Exception of any kind.
 
         name: of the file in the store, with folders.
         """
-        import fsspec
-
-        system, root = fsspec.url_to_fs(self.address)  # the same system each time
+        system, root = self._opened()
         kinds = {system.protocol} if isinstance(system.protocol, str) else set(system.protocol)
-        target = f"{root.rstrip('/')}/{name}"
+        target = f"{root}/{name}"
         if kinds & _OBJECTS:
             system.put_file(str(file), target)
             return
-        aside = f"{root.rstrip('/')}/.writing/{os.urandom(8).hex()}"
+        aside = f"{root}/.writing/{os.urandom(8).hex()}"
         for path in (aside, target):
             system.makedirs(path.rpartition("/")[0], exist_ok=True)
         system.put_file(str(file), aside)
         if "file" not in kinds and system.exists(target):  # the others rename over nothing
             system.rm_file(target)
         system.mv(aside, target)
+
+    def _opened(self) -> tuple[Any, str]:
+        """Return the file system, the same each time, and the folder in it."""
+        import fsspec  # type: ignore[import-untyped]
+
+        system, root = fsspec.url_to_fs(self.address)
+        return system, root.rstrip("/")

@@ -61,10 +61,11 @@ def _write(run: Run, path: Path, count: ExportCount) -> None:
         return
     if room > _MOST:
         raise FormatError(f"{len(found)} tensors are more than a safetensors file can name: use --filter.")
+    room += -room % 8
     path.parent.mkdir(parents=True, exist_ok=True)
     header: dict[str, Any] = {"__metadata__": {"run": run.label}}
     with path.open("wb") as file:
-        begin = end = file.seek(8 + room + -room % 8)
+        begin = end = file.seek(8 + room)
         for _, call, n in sorted(found, key=lambda each: -each[0]):
             tensor = _saved(call)[n]
             try:
@@ -79,7 +80,7 @@ def _write(run: Run, path: Path, count: ExportCount) -> None:
             end += values.nbytes
             count.amounts["tensors"] += 1
         file.seek(0)
-        file.write((begin - 8).to_bytes(8, "little") + json.dumps(header).encode().ljust(begin - 8))
+        file.write(room.to_bytes(8, "little") + json.dumps(header).encode().ljust(room))
 
 
 def _saved(call: Call) -> list[Tensor]:

@@ -66,8 +66,14 @@ def run(what: Script, arguments: Sequence[str]) -> None:
     """Run it as the main module of this process; it raises what it raises, and SystemExit(1) after its traceback."""
     main = ModuleType("__main__")
     names: dict[str, Any] = vars(main)
-    names.update(__file__=what.file, __spec__=what.spec, __package__=what.package, __builtins__=__builtins__)
-    names.update(__annotations__={}, __cached__=getattr(what.spec, "cached", None))
+    names.update(
+        __file__=what.file,
+        __cached__=getattr(what.spec, "cached", None),
+        __spec__=what.spec,
+        __package__=what.package,
+        __annotations__={},
+        __builtins__=__builtins__,
+    )
     names["__loader__"] = (
         importlib.machinery.SourceFileLoader("__main__", what.file) if what.spec is None else what.spec.loader
     )
