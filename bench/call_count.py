@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,14 @@ def measure(
     """Count the cases, with Probe and, where its Python is given, with msprobe. script: counts one case."""
     tools = {"probe": sys.executable, **({"msprobe": msprobe} if msprobe else {})}
     return [counted(python, tool, *case, script) for case in cases for tool, python in tools.items()]
+
+
+def without(parts: Sequence[str], cases: Sequence[tuple[str, str]] = CASES) -> Iterator[dict[str, Any]]:
+    """Yield the counts of Probe without each of these parts (`parts.py`), of the cases that have a goal."""
+    for level, task in cases:
+        if (level, task) in GOALS:
+            for part in parts:
+                yield {**counted(sys.executable, f"without {part}", level, task), "part": part}
 
 
 def rows(results: Sequence[dict[str, Any]], goals: Mapping[tuple[str, str], int] = GOALS) -> list[list[str]]:

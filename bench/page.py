@@ -128,6 +128,7 @@ def _parts(known: Known) -> list[str]:
         _memory(known),
         _growth(known),
         _calls(known),
+        _ablations(known),
         _NOT_SHARED,
         _save(known),
         _convert(known),
@@ -226,14 +227,105 @@ def _short(known: Known) -> str:
     over = [
         (value / most, row, value, most) for row, value, most in goals if value is not None and value > most
     ]
-    rows = [[row, f"{value:.3g}", f"{most:.3g}"] for _, row, value, most in sorted(over, reverse=True)]
+    reached = _reached(known)
+    rows = [
+        [row, f"{value:.3g}", f"{most:.3g}", reached.get(row, "")]
+        for _, row, value, most in sorted(over, reverse=True)
+    ]
     met = len(goals) - len(rows) - len(unknown)
     text = f"## Rows that fall short of their goal, the worst first\n\n{met} of {len(goals)} goals are met."
     if unknown:
         text += (
             f" {len(unknown)} could not be measured, for want of msprobe or of a plain step to compare with."
         )
-    return text + ("\n\n" + table(["row", "measured", "at most"], rows) if rows else "")
+    text += f" {_REACHED}" if reached else ""
+    head = ["row", "measured", "at most", *(["without"] if reached else [])]
+    return text + ("\n\n" + table(head, [row[: len(head)] for row in rows]) if rows else "")
+
+
+_REACHED = (
+    '"Without" is what a row comes to where one part of Probe\'s work is taken out (see Where it goes): the parts that '
+    "it is bound by, the first the one that brings it furthest."
+)
+
+
+def _reached(known: Known) -> dict[str, str]:
+    """Return for rows that have a goal what they come to without the parts of Probe that matter most."""
+    found: dict[str, dict[str, float]] = {}
+    for a in _parted(known):
+        for part in _left_out(a):
+            tool = f"without {part}"
+            found.setdefault(f"{a['name']}: share of msprobe's overhead", {})[part] = share(a, tool) or 0.0
+            if a["case"]["task"] == "tensor" and not a["case"]["place"]:
+                over = _over_raw(a, tool) or 0.0
+                found.setdefault(f"{a['name']}: overhead over a raw write of the bytes", {})[part] = over
+                found.setdefault(f"{a['name']}, packed: the same", {})[part] = over
+    for a in _answers(known, "calls without"):
+        name = f"calls, {a['level']} {a['task']}"
+        found.setdefault(f"{name}: in the step", {})[a["part"]] = a["per_record"]
+        around = a["per_record_with_start_stop"]
+        found.setdefault(f"{name}: with start, stop and step()", {})[a["part"]] = around
+    for a in _answers(known, "save without"):
+        row = f"save() of {a['name']}, statistics: us over one pass"
+        found.setdefault(row, {})[a["part"]] = a["statistics"] - a["pass"]
+    return {
+        row: ", ".join(f"{part} {value:.3g}" for part, value in sorted(parts.items(), key=lambda p: p[1])[:3])
+        for row, parts in found.items()
+    }
+
+
+def _parted(known: Known) -> list[Answer]:
+    return [a for group in ("parts", "parts large", "parts tensors") for a in _answers(known, group)]
+
+
+def _left_out(a: Answer) -> list[str]:
+    """Return the parts that a case was measured without."""
+    return [
+        name.removeprefix("without ")
+        for name in a["cpu_ratios"]
+        if name.startswith("without ") and not name.endswith(" stopped")
+    ]
+
+
+_PARTS_NOTE = (
+    "What a dumped step takes above a plain one, in plain steps of CPU time (tensors: of wall time), and how much of "
+    "that is gone where one part of the work is taken out and everything else stays (`bench/parts.py`). Parts lie "
+    "within each other, so they do not add up: calls is all that a recorded call does but the wrapper around it; "
+    "tensors, all that is done for a tensor; numbers, only the reading of its memory. {more}"
+)
+_PARTS_MORE = {
+    "statistics": "Gradients: the backward records. Events: the journal, and the files made of it.",
+    "tensor": (
+        "Links: the search for an earlier file of the same bytes (without it each is written again). Files: all that "
+        "is written for tensors. As many files: a raw write of as many files with as many bytes in all, in plain steps."
+    ),
+}
+
+
+def _ablations(known: Known) -> str:
+    found = [_ablation(known, task) for task in _PARTS_MORE]
+    return "\n\n".join(["## Where it goes", *found]) if any(found) else ""
+
+
+def _ablation(known: Known, task: str) -> str:
+    answers = [a for a in _parted(known) if a["case"]["task"] == task]
+    if not answers:
+        return ""
+    time = "ratios" if task == "tensor" else "cpu_ratios"
+    parts = list(dict.fromkeys(part for a in answers for part in _left_out(a)))
+    head = ["dump", "overhead", *parts] + ["as many files"] * (task == "tensor")
+    rows = []
+    for a in answers:
+        all_of_it = a[time]["probe"] - 1
+        cells = [a["name"], f"{all_of_it:.2f}"]
+        for part in parts:
+            left = a[time].get(f"without {part}")
+            gone = 0.0 if left is None else max(0.0, (a[time]["probe"] - left) / all_of_it)
+            cells.append("-" if left is None else f"-{gone:.0%}")
+        if task == "tensor":
+            cells.append(_number(a["raw_files_seconds"] / a["seconds"]["none"]))
+        rows.append(cells)
+    return f"{_PARTS_NOTE.format(more=_PARTS_MORE[task])}\n\n{table(head, rows)}"
 
 
 _TOOLS = {

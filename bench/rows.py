@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import attrs
+from attrs import evolve
 
 from . import call_count, convert_cost, long_step, memory, save_cost, stats_cost, steps
+from .parts import PARTS, SAVE_PARTS, TENSOR_PARTS
 from .steps import MANY, MEMORY, Case, cpu_count
 from .turns import Answer
 
@@ -51,6 +53,26 @@ TENSORS = tuple(
     Case(setup, level, "tensor", place, peers=("packed", "msprobe"), goal=1 / 10 if place else None, rounds=rounds)
     for place in (MEMORY, "") for setup, rounds in (("small", 7), ("6x256", 3)) for level in ("mix", "L1")
 )  # fmt: skip
+#: What the dumps that miss a goal take without one of their parts.
+_LESS = tuple(f"without {name}" for name in PARTS)
+PARTED = tuple(
+    evolve(case, peers=(*_LESS, "msprobe"), rounds=25)
+    for case in STATISTICS
+    if case.setup == "small" or (case.level == "L0" and case.setup.startswith("small"))
+)
+PARTED_LARGE = tuple(
+    evolve(case, peers=("without numbers", "without calls", "msprobe"), rounds=7)
+    for case in STATISTICS
+    if case.level in ("L0", "L1") and case.setup in ("6x512", "ResNet-18")
+)
+PARTED_TENSORS = tuple(
+    evolve(
+        case,
+        peers=(*(f"without {name}" for name in TENSOR_PARTS), "packed", "msprobe"),
+        rounds=9 if case.setup == "small" else 3,
+    )
+    for case in TENSORS
+)
 #: What one can afford at every step.
 CHEAP = tuple(
     Case(setup, level, section=section, peers=(), label=label, rounds=9 if setup == "small" else 5)
@@ -100,6 +122,13 @@ def _calls(how: How) -> Iterator[Answer]:
             yield {"name": f"{answer['tool']} {' '.join(case)}", **answer}
 
 
+def _calls_without(how: How) -> Iterator[Answer]:
+    for answer in call_count.without(
+        [name for name in PARTS if name not in ("events", "calls")]
+    ):  # they need records
+        yield {"name": " ".join((answer["tool"], answer["level"], answer["task"])), **answer}
+
+
 def _read(how: How) -> Iterator[Answer]:
     yield {"name": "256 MB of float32", **stats_cost.over_a_read(0.2 if how.quick else 2.0)}
 
@@ -121,22 +150,31 @@ def _save(how: How) -> Iterator[Answer]:
     yield from save_cost.measure(how.of(15), MEMORY)
 
 
+def _save_without(how: How) -> Iterator[Answer]:
+    yield from save_cost.without([*SAVE_PARTS], how.of(15), MEMORY)
+
+
 def _convert(how: How) -> Iterator[Answer]:
     yield convert_cost.measure(how.of(3), how.disk)
 
 
 GROUPS: dict[str, Callable[[How], Iterator[Answer]]] = {
     "calls": _calls,
+    "calls without": _calls_without,
     "statistics": _cases(STATISTICS),
     "threads": _cases(THREADS),
     "md5": _cases(MD5),
     "tensor": _cases(TENSORS),
+    "parts": _cases(PARTED),
+    "parts large": _cases(PARTED_LARGE),
+    "parts tensors": _cases(PARTED_TENSORS),
     "cheap": _cases(CHEAP),
     "read": _read,
     "idle": _idle,
     "memory": _memory,
     "growth": _growth,
     "save": _save,
+    "save without": _save_without,
     "convert": _convert,
 }
 """Name of a group -> what yields its answers; each has a name, and the numbers by name."""

@@ -14,6 +14,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import numpy as np
 import probe_save as ps
 import torch
 
+from .parts import without as _without
 from .tables import table
 
 SIZES = {"1 KB": 256, "1 MB": 1 << 18, "100 MB": 25 << 20}
@@ -101,6 +104,18 @@ def measure(rounds: int, folder: str | None) -> Iterator[dict[str, Any]]:
             for label, count in SIZES.items():
                 more = min(200, SIZES["100 MB"] // count)
                 yield {"name": f"{kind} {label}", **times(kind, count, rounds * more, Path(name))}
+
+
+def without(parts: Sequence[str], rounds: int, folder: str | None) -> Iterator[dict[str, Any]]:
+    """Yield the microseconds of each kind and size without each of these parts (`parts.py`), a process each."""
+    for part in parts:
+        with ProcessPoolExecutor(1, get_context("spawn"), _without, (part,)) as process:
+            for found in process.submit(_measured, rounds, folder).result():
+                yield {**found, "part": part}
+
+
+def _measured(rounds: int, folder: str | None) -> list[dict[str, Any]]:
+    return [*measure(rounds, folder)]
 
 
 def row(found: dict[str, Any]) -> list[str]:

@@ -97,12 +97,9 @@ def worker(tool: str, python: str, case: Case, folder: Path) -> Iterator[Worker]
     dump = folder / tool / "dump"
     dump.parent.mkdir(parents=True)
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join(SOURCES)}
-    command = [
-        python,
-        str(Path(__file__).parent / "worker.py"),
-        tool.partition(" ")[0],
-        *SETUPS[case.setup].arguments,
-    ]
+    word, _, part = tool.partition(" ")
+    command = [python, str(Path(__file__).parent / "worker.py"), word, *SETUPS[case.setup].arguments]
+    command += ["--part", part] * (word == "without")
     command += ["--level", case.level, "--task", case.task, "--section", case.section, "--dump", str(dump)]
     command += ["--keep"] * (case.place != MEMORY)
     with started(command, folder / f"{tool}.log", environment) as process:
@@ -124,6 +121,7 @@ def measure(case: Case, msprobe: str, rounds: int, disk: str, end: ExitStack) ->
     written: dict[str, Answer] = {}
     losses: dict[str, list[float]] = {}
     raw: list[float] = []
+    raw_files: list[float] = []
     with ExitStack() as stack:
         holder = end if place != MEMORY else stack
         folder = Path(holder.enter_context(tempfile.TemporaryDirectory(prefix="probe-bench-", dir=place)))
@@ -144,6 +142,7 @@ def measure(case: Case, msprobe: str, rounds: int, disk: str, end: ExitStack) ->
                         written[tool] = {"files": answer["files"], "bytes": answer["bytes"]}
             if case.task == "tensor" and i >= 0:
                 raw.append(raw_write(folder / "raw", written["probe"]["bytes"]))
+                raw_files.append(raw_write(folder / "raw", **written["probe"]))
     return {
         "name": case.name,
         "case": attrs.asdict(case),
@@ -153,6 +152,7 @@ def measure(case: Case, msprobe: str, rounds: int, disk: str, end: ExitStack) ->
         "cpu_ratios": {name: ratio(cpu[name], cpu["none"]) for name in cpu if name != "none"},
         "written": written,
         "raw_write_seconds": statistics.median(raw) if raw else None,
+        "raw_files_seconds": statistics.median(raw_files) if raw_files else None,
         "rounds": rounds,
         "changed": _changed(losses),
     }
@@ -174,15 +174,23 @@ def share(answer: Answer, tool: str = "probe", of: str = "msprobe", time: str = 
     return float((ratios[tool] - 1) / (ratios[of] - 1))
 
 
-def raw_write(path: Path, size: int) -> float:
-    """Return the seconds that it takes to write so many bytes, which is the least that a dump of them can take."""
-    block = os.urandom(1 << 20)
-    begin = time.perf_counter()
-    with open(path, "wb", buffering=0) as file:
-        while size > 0:
-            size -= file.write(block[: min(size, len(block))])
-    seconds = time.perf_counter() - begin
-    path.unlink()
+def raw_write(path: Path, bytes: int, files: int = 1) -> float:
+    """Return the seconds that it takes to write so many bytes, which is the least that a dump of them can take.
+
+    files: how many files they are in, of the same size.
+    """
+    block = memoryview(os.urandom(1 << 20))
+    each = -(-bytes // files)
+    seconds = 0.0
+    for n in range(files):
+        one, size = f"{path}-{n}", each
+        begin = time.perf_counter()
+        with open(one, "wb", buffering=0) as file:
+            while size > 0:
+                size -= file.write(block[:size])
+        seconds += time.perf_counter() - begin
+    for n in range(files):
+        os.unlink(f"{path}-{n}")
     return seconds
 
 

@@ -4,7 +4,7 @@ Runs by path, in any environment with torch: it imports the tool that it measure
 Reads one word a line ("plain" or "dumped"), makes that step, and answers with a line of JSON: wall and CPU
 seconds of the step (start and stop included), how much was written, and the most memory so far. The tools: none,
 probe, slow (Probe without probe-fast), packed (Probe with tensor_files: packed), made (never started),
-msprobe, and those of `peers.py`.
+without (Probe without a part, of `parts.py`), msprobe, and those of `peers.py`.
 """
 
 from __future__ import annotations
@@ -85,6 +85,10 @@ def serve(given: argparse.Namespace, answers: TextIO) -> None:
     wait = torch.cuda.synchronize if given.device == "cuda" else lambda: None
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     tool = None
+    if given.part:
+        from parts import without
+
+        without(given.part)
     for order in sys.stdin:
         dumped = order.strip() == "dumped"
         if tool is None and (dumped or given.tool == "made"):
@@ -113,8 +117,9 @@ def main() -> None:
     """Take the real standard output for the answers; what the tools print goes to standard error."""
     parser = argparse.ArgumentParser()
     parser.add_argument(
-        "tool", choices=["none", "probe", "slow", "packed", "made", "msprobe", "hooks", "debug"]
+        "tool", choices=["none", "probe", "slow", "packed", "made", "without", "msprobe", "hooks", "debug"]
     )
+    parser.add_argument("--part", help="what to leave out: of parts.py")
     parser.add_argument("--level", default="mix")
     parser.add_argument("--task", default="statistics")
     parser.add_argument("--section", default="{}")

@@ -49,6 +49,12 @@ def counted(tool: str, level: str, task: str, folder: Path, top: int) -> dict[st
         from msprobe.pytorch import PrecisionDebugger  # type: ignore[import-not-found]
     else:
         from probe_torch import PrecisionDebugger
+
+        if tool.startswith("without "):
+            sys.path.append(str(Path(__file__).parents[1]))
+            from parts import without
+
+            without(tool.removeprefix("without "))
     probe = PrecisionDebugger(config_path=config)
     found = count(probe, model, lambda: model(x).sum().backward(), folder, top)
     gradients = [linear.weight.grad for linear in model.linears]
