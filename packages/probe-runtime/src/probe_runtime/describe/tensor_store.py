@@ -115,10 +115,8 @@ class PackedFiles:
         try:
             put_parts(pack.file.fd, (head, *parts))
         except OSError as error:
-            try:
-                os.ftruncate(
-                    pack.file.fd, pack.end
-                )  # half an entry is useless, and a full disk needs the space
+            try:  # half an entry is useless, and a full disk needs the space
+                os.ftruncate(pack.file.fd, pack.end)
             except OSError:
                 pack.file.close()
             else:
