@@ -349,22 +349,28 @@ def test_a_signal_handler_may_come_while_a_step_is_opened(
     )
 
 
-def test_a_signal_handler_may_save_while_the_first_saver_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handled: Callable[[Callable[[], object]], None]
-) -> None:
+def test_a_signal_handler_may_save_while_the_first_saver_is_made(tmp_path: Path) -> None:
+    """In a process of its own: that of the tests has made one."""
+    code = """
+import os, signal
+import probe_save as ps
+
+made = ps.Saver.__init__
+
+def interrupted(self, *given, **more):
+    ps.Saver.__init__ = made
+    os.kill(os.getpid(), signal.SIGUSR1)
+    made(self, *given, **more)
+
+signal.signal(signal.SIGUSR1, lambda *_: ps.save(1, "handler", save_backward=False))
+signal.alarm(60)  # it waits for itself
+ps.Saver.__init__ = interrupted
+ps.save(2, "run", save_backward=False)
+ps.step()
+"""
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"dump_path": str(tmp_path / "dump")}))
-    monkeypatch.setenv("PROBE_SAVE_CONFIG", str(config))
-    monkeypatch.setattr("probe_save.current._saver", None)
-    made = ps.Saver.__init__
-    handled(lambda: ps.save(1, "handler", save_backward=False))
-
-    def interrupted(self: ps.Saver, *given: Any, **more: Any) -> None:
-        monkeypatch.setattr(ps.Saver, "__init__", made)
-        os.kill(os.getpid(), signal.SIGUSR1)
-        made(self, *given, **more)
-
-    monkeypatch.setattr(ps.Saver, "__init__", interrupted)
-    ps.save(2, "run", save_backward=False)
-    ps.step()
+    environment = {**os.environ, "PROBE_SAVE_CONFIG": str(config)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done
     assert list(data(tmp_path / "dump")) == ["handler.0.debug", "run.0.debug"]
