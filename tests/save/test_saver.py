@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import probe_format
 import probe_save as ps
 import pytest
 from probe_format.errors import ConfigError, UsageError
+from probe_format.write import Claim
 from probe_save.saved_step import SavedStep
 from saving import data, document
 
@@ -301,3 +304,73 @@ def test_an_interrupt_as_a_value_begins_leaves_nobody_waiting(
     saver.step()
     assert "a.0.debug" in data(tmp_path)
     saver.close()
+
+
+@pytest.fixture
+def handled() -> Iterator[Callable[[Callable[[], object]], None]]:
+    """Give what sets a handler of SIGUSR1. A wait without an end is one of ten seconds."""
+    before = signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for itself"))
+    signal.alarm(10)
+    yield lambda work: signal.signal(signal.SIGUSR1, lambda *_: work()) and None
+    signal.alarm(0)
+    signal.signal(signal.SIGUSR1, before[0])
+    signal.signal(signal.SIGALRM, before[1])
+
+
+@pytest.mark.parametrize("call", ["save", "step", "close"])
+def test_a_signal_handler_may_come_while_a_step_is_opened(
+    call: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    handled: Callable[[Callable[[], object]], None],
+) -> None:
+    """Python runs it in the thread that opens the step and holds its lock: it cannot wait for that."""
+    take = Claim.take
+
+    def interrupted(self: Claim, *given: Any, **more: Any) -> Path:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return take(self, *given, **more)
+
+    saver = ps.Saver(dump_path=tmp_path)
+    handled((lambda: saver.save(2, "late")) if call == "save" else getattr(saver, call))
+    with (
+        monkeypatch.context() as patched,
+        pytest.warns(RuntimeWarning, match=rf"{call}\(\) in a signal handler"),
+    ):
+        patched.setattr(Claim, "take", interrupted)
+        saver.save(1, "a")
+    saver.save(3, "b")
+    saver.close()
+    assert [name for name in data(tmp_path) if "grad" not in name] == ["a.0.debug", "b.0.debug"]
+    missed = json.loads((tmp_path / "step0/rank/report.json").read_text())["counts"]["left_out"]
+    assert missed == (
+        {"values that a signal handler saved as the step was opened": 1} if call == "save" else {}
+    )
+
+
+def test_a_signal_handler_may_save_while_the_first_saver_is_made(tmp_path: Path) -> None:
+    """In a process of its own: that of the tests has made one."""
+    code = """
+import os, signal
+import probe_save as ps
+
+made = ps.Saver.__init__
+
+def interrupted(self, *given, **more):
+    ps.Saver.__init__ = made
+    os.kill(os.getpid(), signal.SIGUSR1)
+    made(self, *given, **more)
+
+signal.signal(signal.SIGUSR1, lambda *_: ps.save(1, "handler", save_backward=False))
+signal.alarm(60)  # it waits for itself
+ps.Saver.__init__ = interrupted
+ps.save(2, "run", save_backward=False)
+ps.step()
+"""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"dump_path": str(tmp_path / "dump")}))
+    environment = {**os.environ, "PROBE_SAVE_CONFIG": str(config)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done
+    assert list(data(tmp_path / "dump")) == ["handler.0.debug", "run.0.debug"]

@@ -159,3 +159,19 @@ def test_what_never_ran_on_ascend_is_in_one_room() -> None:
         name for name, tree in TREES.items() if constants(tree) & names and name.startswith("probe_kernel")
     }
     assert found - {"probe_kernel.torch"} == {"probe_kernel.ascend.acl"}
+
+
+#: Locks that a thread may not take twice, and why they do no harm.
+ALLOWED_LOCKS = {
+    "probe_kernel.convert.destination": "of a command, in which no signal handler of a user's runs",
+    "probe_mindspore.graph.copied_graph": "says that a graph is done, and guards nothing",
+    "probe_mindspore.graph.value_layouts": "held while a number is given, at compilation",
+    "probe_runtime.collect.callsite": "taken without waiting",
+}
+
+
+def test_a_signal_handler_of_the_run_waits_for_no_lock_of_its_own_thread() -> None:
+    """Python calls a handler, or a finalizer, between two instructions of ours: with a plain lock it waits for ever."""
+    found = (pair for package in MEMBERS for pair in modules(package).items())
+    plain = [name for name, path in found if "threading.Lock" in path.read_text()]
+    assert sorted(plain) == sorted(ALLOWED_LOCKS)

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 from typing import TypeVar, Unpack
 
-from probe_format.errors import UsageError
+from probe_format.errors import ConfigError, UsageError
 from probe_runtime.config import AllSettings
 
 from .saver import Saver
@@ -15,7 +15,7 @@ T = TypeVar("T")
 #: Names a configuration file, for when `configure` is not called.
 VARIABLE = "PROBE_SAVE_CONFIG"
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _saver: Saver | None = None
 
 
@@ -54,5 +54,11 @@ def _current() -> Saver:
                         "Where to save is not configured. Call probe_save.configure(dump_path='./dump') first, or set "
                         f"{VARIABLE} to a config.json or YAML file."
                     )
-                _saver = Saver(path)
+                try:
+                    made = Saver(path)
+                except ConfigError:
+                    if _saver is None:
+                        raise
+                else:
+                    _saver = _saver or made  # a signal handler may have been faster
     return _saver

@@ -71,7 +71,9 @@ class Saver:
         self.closed = False
         self._run: SavedStep | None = None
         self._skip_step: int | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._opening = False
+        self._too_soon = 0
         _live.add(self)
 
     def save(self, variable: T, name: str, save_backward: bool = True) -> T:
@@ -95,6 +97,8 @@ class Saver:
         """
         with self._lock:
             self._check_open()
+            if self._is_too_soon("step()"):
+                return
             run, self._run = self._run, None
             number = self.step_number
             self._claim.rest()
@@ -116,6 +120,8 @@ class Saver:
     def close(self) -> None:
         """Complete the open step. More calls do nothing. Also done at exit."""
         with self._lock:
+            if self._is_too_soon("close()"):
+                return
             self.closed = True
             run, self._run = self._run, None
         if run is not None:
@@ -160,8 +166,30 @@ class Saver:
             self._check_open()
             wanted = self._steps(self.step_number) and self._skip_step != self.step_number
             if self._run is None and wanted and self._ranks(current_rank()):
-                self._run = self._open()
+                if self._is_too_soon("save()"):
+                    self._too_soon += 1
+                    return None
+                self._opening = True
+                try:
+                    self._run = self._open()
+                finally:
+                    self._opening = False
+                    missed, self._too_soon = self._too_soon, 0
+                if missed and self._run is not None:
+                    why = "values that a signal handler saved as the step was opened"
+                    self._run.values.journal.coverage.add("left_out", why, missed)
             return self._run
+
+    def _is_too_soon(self, what: str) -> bool:
+        """Return whether this is a signal handler's call in the thread that is opening a step, and say so.
+
+        It can neither wait for that nor do it itself.
+        """
+        if self._opening:
+            notice(
+                f"Probe: {what} in a signal handler has no effect while save() opens step {self.step_number}."
+            )
+        return self._opening
 
     def _open(self) -> SavedStep | None:
         config, step, rank = self.config, self.step_number, current_rank()
@@ -199,7 +227,10 @@ class Saver:
 
     def _in_forked_child(self) -> None:
         run, self._run = self._run, None
-        self._lock = threading.Lock()  # in the parent, another thread may have held the old one
+        self._lock, self._opening = (
+            threading.RLock(),
+            False,
+        )  # in the parent, another thread may have held the old one
         self._child = True
         if run is not None:
             run.disown()

@@ -46,7 +46,7 @@ class TorchSaving:
 
     _leaf: TensorLeaf
     _late: dict[int, bytes] = field(factory=dict)
-    _lock: threading.Lock = field(factory=threading.Lock)
+    _lock: threading.RLock = field(factory=threading.RLock)
 
     @property
     def tally(self) -> dict[str, int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from probe_format.layout import DUMP, dump_path_of, find_steps, holds_data, rank_dir
 from probe_format.safe_files import Folder, locked, make_folder
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _claims: "weakref.WeakSet[Claim]" = weakref.WeakSet()
 
 
@@ -145,7 +145,7 @@ def _wait_for(fd: int) -> None:
 
 def _in_forked_child() -> None:  # its copies would hold the parent's folders for as long as it lives
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     for each in list(_claims):
         each.release()
 

@@ -43,7 +43,7 @@ class Coverage:
     not_seen: dict[str, str] = field(factory=dict)
     missing: dict[str, str] = field(factory=dict)
     graphs: dict[str, dict[str, Any]] = field(factory=dict)
-    _lock: threading.Lock = field(factory=threading.Lock, repr=False)
+    _lock: threading.RLock = field(factory=threading.RLock, repr=False)
 
     def add(self, kind: str, what: str, n: int = 1) -> None:
         """Count ``n`` more of ``what`` under ``kind``.
@@ -97,7 +97,7 @@ class Tally:
     def __init__(self) -> None:
         self.counter = itertools.count()
         self._reads = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def add(self) -> None:
         """Count one more."""
@@ -135,7 +135,7 @@ class Summary:
     found: list[tuple[float, str, str | None, ValuePath]] = field(factory=list)
     first: dict[str, str] | None = None
     order: float = math.inf
-    _lock: threading.Lock = field(factory=threading.Lock, repr=False, eq=False)
+    _lock: threading.RLock = field(factory=threading.RLock, repr=False, eq=False)
 
     def add(self, record: str, slot: str, tensor: Mapping[str, Any], order: float = 0) -> None:
         """Add one tensor object (spec/statistics.md) of a record.

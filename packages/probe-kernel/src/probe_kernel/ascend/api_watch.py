@@ -57,7 +57,7 @@ class ApiWatch:
     seen: Counter[str] = Factory(Counter)
     why: str = ""
     _local: _InCall = field(factory=_InCall)
-    _lock: Any = field(factory=threading.Lock)
+    _lock: Any = field(factory=threading.RLock)
     _handle: Any = None
 
     def api(

@@ -31,7 +31,7 @@ Found = Sequence[tuple[ValuePath, Any]]
 #: its parts of the whole tensor's gradient as an output and as an input.
 CutView = tuple[ValuePath, int | None, Any, Any]
 #: Held while the passes or the sums of a tap change.
-_lock = threading.Lock()
+_lock = threading.RLock()
 os.register_at_fork(after_in_child=_lock._at_fork_reinit)  # type: ignore[attr-defined]
 
 

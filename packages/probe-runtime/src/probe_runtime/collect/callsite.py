@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import linecache
 import os
 import sys
@@ -88,9 +89,10 @@ class FrameTable:
     def __init__(self, skip_modules: Sequence[str] = OWN_MODULES) -> None:
         stacks = _KnownStacks.of(tuple(skip_modules))
         self._find, self._outermost = stacks.find, stacks.outermost
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._known: dict[_KnownStack, Known] = {}
         self._ids: dict[tuple[str, ...], int] = {}
+        self._numbers = itertools.count()
 
     def intern(self, above: int = 0, anchor: Anchor | None = None) -> Known:
         """Return what is known of the stack from a frame above the caller's on.
@@ -108,7 +110,9 @@ class FrameTable:
         with self._lock:
             # It may be known several times: Probe's own frames differ, or it was forgotten meanwhile.
             new = described not in self._ids
-            number = self._ids.setdefault(described, len(self._ids))
+            if new:
+                self._ids[described] = next(self._numbers)
+            number = self._ids[described]
             self._known[stack] = number, False, described, stack
             return number, new, described, stack
 

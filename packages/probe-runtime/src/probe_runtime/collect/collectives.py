@@ -22,7 +22,7 @@ class PendingWork:
 
     kind: Any
     waiting: dict[int, tuple[Any, list[int], Callable[[bool], None]]] = field(factory=dict)
-    lock: threading.Lock = field(factory=threading.Lock)
+    lock: threading.RLock = field(factory=threading.RLock)
 
     def add(self, out: Any, finish: Callable[[bool], None]) -> bool:
         """Call ``finish(True)`` when the handles in ``out`` have been waited for; return False when it holds none."""

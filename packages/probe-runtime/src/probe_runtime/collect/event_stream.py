@@ -38,7 +38,7 @@ class EventStream:
         self._writer = writer
         writer.hand_to(lambda error: self.break_off(str(error)))
         self._counts: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def open(self) -> None:
         """Record calls from now on, unless the collection has ended."""

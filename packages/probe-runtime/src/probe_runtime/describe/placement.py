@@ -20,7 +20,7 @@ class FileNames:
 
     claimed: list[str] = field(factory=list)
     _taken: set[str] = field(factory=set)
-    _lock: threading.Lock = field(factory=threading.Lock)
+    _lock: threading.RLock = field(factory=threading.RLock)
 
     def of_another(self) -> FileNames:
         """Return the names of another value of the step."""

@@ -62,7 +62,7 @@ class StepFiles:
         self._bound = bound
         self._numbers = itertools.count(1) if numbers is None else numbers
         self._queue: FileQueue | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def limit(self, limited: Callable[[WriteFile, int], WriteFile]) -> None:
         """Write within a limit.

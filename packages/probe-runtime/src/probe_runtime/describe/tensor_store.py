@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Union
 
+from attrs import define
 from probe_format.safe_files import Descriptor, Folder, naming
 from probe_format.tensors import byte_count, entry_head, parts_crc32, put_parts, write_parts
 
@@ -60,6 +61,19 @@ class OwnFiles:
         """Close what is open."""
 
 
+@define
+class _Pack:
+    """One that is appended to.
+
+    name: of its file.
+    end: how many bytes it has.
+    """
+
+    name: str
+    file: Descriptor
+    end: int = 0
+
+
 class PackedFiles:
     """Do the same in packs, which no other object and no other process appends to. Safe to use from many threads."""
 
@@ -67,9 +81,9 @@ class PackedFiles:
 
     def __init__(self) -> None:
         """Make nothing yet."""
-        self._lock = threading.Lock()
-        self._pack: Descriptor | None = None
-        self._name, self._end, self._pid = "", 0, os.getpid()
+        self._lock = threading.RLock()
+        self._pack: _Pack | None = None
+        self._pid = os.getpid()
         self._places: dict[str, tuple[str, int, int]] = {}
 
     def write(self, name: str, parts: Sequence[Buffer], folder: Folder) -> int:
@@ -95,39 +109,51 @@ class PackedFiles:
         self, name: str, parts: Sequence[Buffer], crc: int, folder: Folder, *, again: bool = False
     ) -> tuple[str, int, int]:
         """Append an entry; return its pack, and where its content begins there and how long it is."""
-        pack, size = self._open(folder), byte_count(parts)
-        head = entry_head(self._end, name, size, crc, again=again)
+        pack = self._taken(folder)
+        size = byte_count(parts)
+        head = entry_head(pack.end, name, size, crc, again=again)
         try:
-            put_parts(pack.fd, (head, *parts))
+            put_parts(pack.file.fd, (head, *parts))
         except OSError as error:
-            try:
-                os.ftruncate(pack.fd, self._end)  # half an entry is useless, and a full disk needs the space
+            try:  # half an entry is useless, and a full disk needs the space
+                os.ftruncate(pack.file.fd, pack.end)
             except OSError:
-                self.close()
-            with naming(folder.path / self._name):
+                pack.file.close()
+            else:
+                self._give_back(pack)
+            with naming(folder.path / pack.name):
                 raise error
-        start = self._end + len(head)
-        self._end = start + size
-        return self._name, start, size
+        start = pack.end + len(head)
+        pack.end = start + size
+        self._give_back(pack)
+        return pack.name, start, size
 
-    def _open(self, folder: Folder) -> Descriptor:
-        """Return the pack to append to; a new one where there is none, it is full, or a fork()ed child's parent's."""
-        if self._pack is not None and self._end < FULL and self._pid == os.getpid():
-            return self._pack
-        self.close()
+    def _taken(self, folder: Folder) -> _Pack:
+        """Return the pack to append to; a new one where there is none, it is full, or a fork()ed child's parent's.
+
+        Nobody else has it until it is given back: a signal handler that comes meanwhile appends to one of its own.
+        """
+        pack, self._pack = self._pack, None
+        if pack is not None and pack.end < FULL and self._pid == os.getpid():
+            return pack
+        if pack is not None:
+            pack.file.close()
         for number in itertools.count():
             name = f"{number:03}.pack"
             with contextlib.suppress(FileExistsError):
                 os.close(folder.new_file(name))
                 break
-        self._name, self._end, self._pid = name, 0, os.getpid()
-        self._pack = Descriptor(lambda: os.open(name, _APPEND, dir_fd=folder.fd))
-        return self._pack
+        self._pid = os.getpid()
+        return _Pack(name, Descriptor(lambda: os.open(name, _APPEND, dir_fd=folder.fd)))
+
+    def _give_back(self, pack: _Pack) -> None:
+        self.close()
+        self._pack = pack
 
     def close(self) -> None:
         pack, self._pack = self._pack, None
         if pack is not None:
-            pack.close()
+            pack.file.close()
 
 
 def _holds(name: str, start: int, parts: Sequence[Buffer], folder: Folder, *, ends: bool = False) -> bool:

@@ -80,7 +80,7 @@ class NameFilter:
         self._windows = windows(config.scope)
         self.active = bool(config.list or config.scope)
         """False when every call is wanted."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._verdicts: dict[str, _Directions] = {}
         self._matched: set[tuple[str, str]] = set()
 

@@ -51,7 +51,7 @@ class InFlight:
     waited: dict[int, weakref.ref[Any]] = field(factory=dict)
     works: dict[int, tuple[weakref.ref[Any], Any]] = field(factory=dict)
     waiting: dict[int, list[Finish]] = field(factory=dict)
-    _lock: threading.Lock = field(factory=threading.Lock)
+    _lock: threading.RLock = field(factory=threading.RLock)
 
     def issued(self, t: torch.Tensor) -> None:
         if where := _memory(t):

@@ -127,7 +127,7 @@ class DeferredStats(Generic[A]):
     waiting: list[Deferred[A]] = field(factory=list)
     held: int = 0
     most: int = 256
-    _lock: threading.Lock = field(factory=threading.Lock, repr=False)
+    _lock: threading.RLock = field(factory=threading.RLock, repr=False)
 
     def add(self, number: int, t: torch.Tensor, about: A) -> bool:
         """Start the reductions of a detached strided tensor; return False when its dtype is not supported."""
