@@ -172,16 +172,21 @@ def _found(lookout: Lookout, before: int) -> NonFinite:
 
 def _united(read: Sequence[NonFinite]) -> NonFinite:
     """Return what is not finite in a dump. read: in each of its runs, in their order."""
+    counts = {label: count for each in read for label, count in each.counts.items()}
+    risks = sorted((risk for each in read for risk in each.risks), key=lambda risk: risk.distance)
+    calls, known = sum(each.calls for each in read), sum(each.known for each in read)
+    notes = tuple(note for each in read for note in each.notes)
+    return NonFinite(*_firsts(read), counts, tuple(risks), calls, known, notes)
+
+
+def _firsts(read: Sequence[NonFinite]) -> tuple[Finding | None, Finding | None, Finding | None]:
+    """Return where a dump stops being finite, and of this step where it does in each pass."""
     findings = [f for each in read for f in (each.forward, each.backward) if f is not None]
     first = min(findings, key=lambda f: (f.run.rank.step or 0, f.order), default=None)
     in_step = [f for f in findings if first is not None and f.run.rank.step == first.run.rank.step]
     passes = ((f for f in in_step if f.call.backward == side) for side in (False, True))
     forward, backward = (min(found, key=lambda f: f.order, default=None) for found in passes)
-    counts = {label: count for each in read for label, count in each.counts.items()}
-    risks = sorted((risk for each in read for risk in each.risks), key=lambda risk: risk.distance)
-    calls, known = sum(each.calls for each in read), sum(each.known for each in read)
-    notes = tuple(note for each in read for note in each.notes)
-    return NonFinite(first, forward, backward, counts, tuple(risks), calls, known, notes)
+    return first, forward, backward
 
 
 def _range(value: Value) -> str:
