@@ -33,6 +33,7 @@ from probe_analysis.ranks.held import bits_of
 from probe_analysis.ranks.summary import RankBlock, StepSummary, summarised
 from probe_format.errors import FormatError, ProbeError
 from pyarrow import parquet
+from test_plans import ASKED, broken
 
 from bench.many_ranks.generate import Run, write_json, write_parquet
 
@@ -286,9 +287,9 @@ def test_other_commands_read_tables_too(form: str, dumps: Callable[[str, str], P
     assert probe_analysis.first_non_finite(dump, rank=3).state == "finite"
 
 
-def _started(dump: Path) -> tuple[subprocess.Popen[str], list[int]]:
-    """``probe ranks --workers 2`` of a group of its own, and the processes that read for it."""
-    words = [sys.executable, "-m", "probe_format", "ranks", str(dump), "--workers", "2"]
+def _started(dump: Path, command: str = "ranks") -> tuple[subprocess.Popen[str], list[int]]:
+    """A command with ``--workers 2`` of a group of its own, and the processes that read for it."""
+    words = [sys.executable, "-m", "probe_format", command, str(dump), "--workers", "2"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     pipe = subprocess.PIPE
     process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True)
@@ -317,12 +318,13 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(dumps: Callable[[str, str
     _until(lambda: not any(map(_is_there, readers)))
 
 
-def test_a_process_that_is_killed_is_no_answer(dumps: Callable[[str, str], Path]) -> None:
-    process, readers = _started(dumps("json", "weight"))
+@pytest.mark.parametrize("command", ["ranks", "nan"])
+def test_a_process_that_is_killed_is_no_answer(command: str, dumps: Callable[[str, str], Path]) -> None:
+    process, readers = _started(dumps("json", "weight"), command)
     os.kill(readers[0], signal.SIGKILL)
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (2, "")
-    assert err.startswith("probe ranks: One of the processes that read the ranks was killed")
+    assert err.startswith(f"probe {command}: One of the processes that read the ranks was killed")
 
 
 def test_processes_end_with_the_one_that_started_them(dumps: Callable[[str, str], Path]) -> None:
@@ -376,6 +378,14 @@ def test_dask_says_the_same(dumps: Callable[[str, str], Path], cluster: Any) -> 
     for form in WRITERS:
         dump = dumps(form, "weight")
         assert said(ranks(dump, engine=on_dask(cluster.scheduler_address))) == said(ranks(dump))
+
+
+@pytest.mark.slow
+def test_dask_says_the_same_of_each_run(tmp_path: Path, cluster: Any) -> None:
+    dump = broken(tmp_path)
+    for asked in ASKED.values():
+        found, on_cluster = asked(dump), asked(dump, engine=on_dask(cluster.scheduler_address))
+        assert on_cluster.document("nan") == found.document("nan") and found.skipped
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from attrs import define, frozen
+from attrs import define, fields_dict, frozen
 from probe_format import Dump, Rank, Record
 from probe_format import open as open_dump
 from probe_format.errors import FormatError
@@ -169,6 +169,12 @@ class Run:
 
     label: str
     rank: Rank
+
+    def forget(self) -> None:
+        """Let go of all that was read. It is read again when it is asked for."""
+        for each in (self, self.rank):
+            for name in vars(each).keys() - fields_dict(type(each)).keys():
+                del vars(each)[name]
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:

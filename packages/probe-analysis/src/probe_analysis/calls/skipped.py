@@ -1,9 +1,20 @@
-"""Go on without the ranks that cannot be read, and keep why."""
+"""Read each run of a dump by itself, wherever an engine does; go on without those that cannot be read, and keep why."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from operator import itemgetter, or_
+from typing import Any, TypeVar
 
 from probe_format.errors import FormatError
+
+from .engine import Engine
+from .run import Progress, Run
+
+R = TypeVar("R")
+Numbered = tuple[int, Run]
 
 
 class Skipped(dict[str, str]):
@@ -20,10 +31,56 @@ class Skipped(dict[str, str]):
         try:
             yield
         except FormatError as error:
-            self.first = self.first or error
-            self[label] = str(error)
+            self.leave(label, error)
+
+    def leave(self, label: str, error: FormatError) -> None:
+        self.first = self.first or error
+        self[label] = str(error)
 
     def unless(self, read: object) -> None:
         """Raise the first error where nothing was read."""
         if not read and self.first is not None:
             raise self.first
+
+    def read(
+        self,
+        work: Callable[[Run, dict[Any, Any]], R],
+        parts: Sequence[Sequence[Numbered]],
+        engine: Engine,
+        progress: Progress | None,
+    ) -> Iterator[R]:
+        """Yield what comes of each run, in the order of their numbers.
+
+        This is the plan of what asks each run alone: the parts map, and what comes of them unites as sets do.
+
+        work: makes what is kept of a run, which must be small; its second argument lives as long as the part does.
+        parts: runs, which are read one after the other.
+        """
+
+        def done(n: int, of: int) -> None:
+            assert progress is not None
+            progress(parts[n * len(parts) // of - 1][-1][1].label, n, of)
+
+        found = engine(partial(_read, work), parts, or_, None if progress is None else done)
+        labels = {n: run.label for part in parts for n, run in part}
+        for n, what in sorted(found.items(), key=itemgetter(0)):
+            if isinstance(what, FormatError):
+                self.leave(labels[n], what)
+            else:
+                yield what
+
+
+def _read(
+    work: Callable[[Run, dict[Any, Any]], R], part: Sequence[Numbered]
+) -> Mapping[int, R | FormatError]:
+    """Return what comes of each run of a part, or why it cannot be read. Two runs are in memory at a time."""
+    found, known = dict[int, R | FormatError](), dict[Any, Any]()
+    for (n, run), last in zip(part, (None, *part), strict=False):
+        try:
+            found[n] = work(run, known)
+        except FormatError as error:
+            found[n] = error.with_traceback(None)
+        if last is not None:
+            last[1].forget()
+    part[-1][1].forget()
+    return found

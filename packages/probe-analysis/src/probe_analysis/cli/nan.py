@@ -3,17 +3,20 @@
 import argparse
 from collections.abc import Iterator
 
-from probe_format.cli import Command, add_dump, add_part
+from probe_format.cli import Command, add_dump, add_part, shown
 from probe_format.errors import FormatError
 
 from probe_analysis.nonfinite.first import Finding, NonFinite, first_non_finite
 
-from .options import add_number, add_table, part, show
+from .options import add_engine, add_number, add_table, engine, part, show
 
 
 def _run(arguments: argparse.Namespace) -> int:
     limits = {"before": arguments.before, "factor": arguments.factor}
-    found = first_non_finite(arguments.dir, **part(arguments), **limits)
+    with shown("nan") as progress:
+        found = first_non_finite(
+            arguments.dir, **part(arguments), **limits, engine=engine(arguments), progress=progress
+        )
     if found.first is None and not found.known:
         raise FormatError(found.sentence)
     show("nan", found, arguments, _story(found, arguments.rows))
@@ -25,6 +28,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     add_part(parser)
     add_number(parser, "--before", 20, "calls before it to show (20)")
     add_number(parser, "--factor", 8.0, "how close to overflow a value is shown (8 times)")
+    add_engine(parser)
     add_table(parser)
 
 

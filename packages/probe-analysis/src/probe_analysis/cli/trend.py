@@ -13,12 +13,12 @@ from probe_analysis.trend.series import Series, magnitude
 from probe_analysis.trend.sources import QUANTITIES, STATISTICS
 from probe_analysis.trend.trend import Trend, trend
 
-from .options import SUFFIXES, add_table, part, show
+from .options import SUFFIXES, add_engine, add_table, engine, part, show
 
 
 def _run(arguments: argparse.Namespace) -> int:
     with shown("trend") as progress:
-        what = {"statistic": arguments.statistic, **part(arguments)}
+        what = {"statistic": arguments.statistic, "engine": engine(arguments), **part(arguments)}
         found = trend(arguments.dir, arguments.quantity, progress=progress, **what)
     place = arguments.output
     if place and Path(place).suffix.lower() not in SUFFIXES:
@@ -35,6 +35,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("quantity", nargs="?", choices=QUANTITIES, default="gradients", help=quantity)
     parser.add_argument("--statistic", choices=STATISTICS, default="Norm", help=statistic)
     add_part(parser)
+    add_engine(parser)
     add_table(parser, "a picture (.svg, .png, .pdf), or all values (.csv, .json, .md, .txt)")
 
 

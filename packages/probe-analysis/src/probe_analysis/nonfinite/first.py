@@ -6,14 +6,16 @@ The rule itself is probe-format's (spec/statistics.md, What is not finite), so t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import evolve, field, frozen
 from probe_format.jsonio import number
-from probe_format.read import Suspect, begins, none_begins, origins
+from probe_format.read import begins, none_begins, origins
 from probe_format.schema import Value
 
-from probe_analysis.calls.run import AtCall, Call, Run, Source, runs_of
+from probe_analysis.calls.engine import Engine, in_process
+from probe_analysis.calls.run import AtCall, Call, Progress, Run, Source, runs_of
 from probe_analysis.calls.skipped import Skipped
 from probe_analysis.frame import Framed
 
@@ -30,7 +32,7 @@ class Finding(AtCall):
     made: those of its results.
     outside: whether the values came from outside: no recorded call made them, and this one, the outermost that got
         them, makes none of another kind.
-    before: the calls completed before it in its rank, the last one last.
+    most: how many of the calls before it are told.
     order: how many calls were completed in its rank before the first with such a value: itself, or one inside of it.
     """
 
@@ -39,8 +41,13 @@ class Finding(AtCall):
     given: tuple[Value, ...]
     made: tuple[Value, ...]
     outside: bool
-    before: tuple[Call, ...] = field(repr=False)
+    most: int
     order: int
+
+    @property
+    def before(self) -> tuple[Call, ...]:
+        """Return the calls completed before it in its rank, the last one last."""
+        return self.run.calls[max(0, self.order - self.most) : self.order]
 
     @property
     def led(self) -> list[tuple[Call, str]]:
@@ -107,7 +114,14 @@ class NonFinite(Framed):
 
 
 def first_non_finite(
-    dump: Source, *, step: int | None = None, rank: int | None = None, before: int = 20, factor: float = 8.0
+    dump: Source,
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    before: int = 20,
+    factor: float = 8.0,
+    engine: Engine = in_process,
+    progress: Progress | None = None,
 ) -> NonFinite:
     """Return where a dump stops being finite.
 
@@ -115,59 +129,64 @@ def first_non_finite(
         fewest calls come before it.
     before: how many calls that led there are kept.
     factor: a value is a risk where so many times its magnitude overflows its dtype.
+    engine: what reads the ranks: `in_process`, `in_processes` or `on_dask`.
+    progress: called with (label, runs read, runs in all).
     A rank that cannot be read is skipped, and noted. Raises FormatError when none can be read.
     """
-    lookouts, skipped = [], Skipped()
-    for run in runs_of(dump, step=step, rank=rank):
-        with skipped.trying(run.label):
-            lookout = Lookout(run, factor)
-            for call in run.calls:
-                lookout.look(call, call.read())
-            lookouts.append(lookout)
-    skipped.unless(lookouts)
-    return evolve(non_finite_in(lookouts, before=before), skipped=skipped)
+    parts, skipped = [[each] for each in enumerate(runs_of(dump, step=step, rank=rank))], Skipped()
+    read = [*skipped.read(partial(_read, before, factor), parts, engine, progress)]
+    skipped.unless(read)
+    return evolve(_united(read), skipped=skipped)
 
 
-def non_finite_in(lookouts: Iterable[Lookout], *, before: int = 20) -> NonFinite:
-    """Return where a dump stops being finite, of which all calls were looked at.
-
-    lookouts: of each of its runs.
-    before: as in `first_non_finite`.
-    """
-    findings: list[Finding] = []
-    counts: dict[str, int] = {}
-    risks: list[Risk] = []
-    lost: list[str] = []
-    calls = known = 0
-    for lookout in lookouts:
-        if what := lookout.run.rank.lost:
-            lost.append(f"{lookout.run.label}: {what}")
-        calls += lookout.calls
-        known += lookout.known
-        risks += lookout.risks
-        suspects = lookout.suspects
-        findings += _firsts(lookout.run, suspects, before)
-        if suspects:
-            counts[lookout.run.label] = len(suspects)
-    first = min(findings, key=lambda f: (f.run.rank.step or 0, f.order), default=None)
-    in_step = [f for f in findings if first is not None and f.run.rank.step == first.run.rank.step]
-    risks.sort(key=lambda risk: risk.distance)
-    passes = ((f for f in in_step if f.call.backward == side) for side in (False, True))
-    forward, backward = (min(found, key=lambda f: f.order, default=None) for found in passes)
-    return NonFinite(first, forward, backward, counts, tuple(risks), calls, known, tuple(lost))
+def non_finite_in(lookouts: Iterable[Lookout]) -> NonFinite:
+    """Return where a dump stops being finite, of which all calls were looked at. lookouts: of each of its runs."""
+    return _united([_found(lookout, before=20) for lookout in lookouts])
 
 
-def _firsts(run: Run, suspects: Sequence[Suspect], before: int) -> list[Finding]:
-    """Return the first finding of each pass in one run."""
+def _read(before: int, factor: float, run: Run, _: object) -> NonFinite:
+    """Return what is not finite in one run."""
+    lookout = Lookout(run, factor)
+    for call in run.calls:
+        lookout.look(call, call.read())
+    return _found(lookout, before)
+
+
+def _found(lookout: Lookout, before: int) -> NonFinite:
+    """Return what is not finite in a run of which all calls were looked at: the first of it in each pass."""
+    run, suspects = lookout.run, lookout.suspects
     found: dict[bool, Finding] = {}
     for origin in origins(run.rank, suspects):
         call, order = run.by_name[origin.name], origin.at.order
         if call.backward not in found:
-            led = run.calls[max(0, order - before) : order]
-            found[call.backward] = Finding(run, call, origin.given, origin.made, origin.outside, led, order)
+            found[call.backward] = Finding(
+                run, call, origin.given, origin.made, origin.outside, before, order
+            )
             if len(found) == 2:
                 break
-    return list(found.values())
+    counts = {run.label: len(suspects)} if suspects else {}
+    lost = (f"{run.label}: {run.rank.lost}",) if run.rank.lost else ()
+    passes = None, found.get(False), found.get(True)
+    return NonFinite(*passes, counts, tuple(lookout.risks), lookout.calls, lookout.known, lost)
+
+
+def _united(read: Sequence[NonFinite]) -> NonFinite:
+    """Return what is not finite in a dump. read: in each of its runs, in their order."""
+    counts = {label: count for each in read for label, count in each.counts.items()}
+    risks = sorted((risk for each in read for risk in each.risks), key=lambda risk: risk.distance)
+    calls, known = sum(each.calls for each in read), sum(each.known for each in read)
+    notes = tuple(note for each in read for note in each.notes)
+    return NonFinite(*_firsts(read), counts, tuple(risks), calls, known, notes)
+
+
+def _firsts(read: Sequence[NonFinite]) -> tuple[Finding | None, Finding | None, Finding | None]:
+    """Return where a dump stops being finite, and of this step where it does in each pass."""
+    findings = [f for each in read for f in (each.forward, each.backward) if f is not None]
+    first = min(findings, key=lambda f: (f.run.rank.step or 0, f.order), default=None)
+    in_step = [f for f in findings if first is not None and f.run.rank.step == first.run.rank.step]
+    passes = ((f for f in in_step if f.call.backward == side) for side in (False, True))
+    forward, backward = (min(found, key=lambda f: f.order, default=None) for found in passes)
+    return first, forward, backward
 
 
 def _range(value: Value) -> str:

@@ -17,6 +17,7 @@ from probe_analysis.compare.dtypes import dtype_name, range_of
 class Risk:
     """Hold a tensor whose values are close to a limit of their dtype.
 
+    slot, dtype: its place in the record of the call, and its dtype.
     kind: whether the largest magnitude is close to the largest number, or below the smallest of full precision.
     magnitude: the largest magnitude in the tensor.
     limit: the number of the dtype that it is close to.
@@ -24,7 +25,8 @@ class Risk:
 
     run: Run
     call: Call
-    value: Value
+    slot: str
+    dtype: str
     kind: Literal["overflow", "underflow"]
     magnitude: float
     limit: float
@@ -37,20 +39,21 @@ class Risk:
     @property
     def sentence(self) -> str:
         """Return the risk in words."""
-        dtype = dtype_name(str(self.value.tensor["dtype"]))
+        dtype = dtype_name(self.dtype)
         if self.kind == "overflow":
             what = f"{self.distance:.3g} times more overflows {dtype} (largest {self.limit:.6g})"
         else:
             what = f"below the smallest {dtype} of full precision ({self.limit:.3g}): digits are lost"
-        return f"{self.call.name}.{self.value.slot} reaches {self.magnitude:.6g}: {what}"
+        return f"{self.call.name}.{self.slot} reaches {self.magnitude:.6g}: {what}"
 
 
 def _risks_of(run: Run, call: Call, parts: Parts, factor: float = 8.0) -> list[Risk]:
     """Return the results of a call that are close to a limit of their dtype. factor: as in `Lookout`."""
-    risks = [risk for value in parts.values if (risk := _risk(run, call, value, factor)) is not None]
-    taken = {risk.kind for risk in risks if risk.value.side != "out"}
+    each = ((value.side, _risk(run, call, value, factor)) for value in parts.values)
+    risks = [(side, risk) for side, risk in each if risk is not None]
+    taken = {risk.kind for side, risk in risks if side != "out"}
     # What already came in so is no finding of this call; and the very largest number is a mask, not a result.
-    made = (risk for risk in risks if risk.value.side == "out" and risk.kind not in taken)
+    made = (risk for side, risk in risks if side == "out" and risk.kind not in taken)
     return [risk for risk in made if risk.magnitude != risk.limit]
 
 
@@ -62,10 +65,11 @@ def _risk(run: Run, call: Call, value: Value, factor: float) -> Risk | None:
     magnitude = max(abs(high), abs(low))
     if not 0.0 < magnitude < math.inf:
         return None
-    least, limit = range_of(str(tensor["dtype"]))
+    dtype = str(tensor["dtype"])
+    least, limit = range_of(dtype)
     if magnitude * factor >= limit:
-        return Risk(run, call, value, "overflow", magnitude, limit)
-    return Risk(run, call, value, "underflow", magnitude, least) if magnitude < least else None
+        return Risk(run, call, value.slot, dtype, "overflow", magnitude, limit)
+    return Risk(run, call, value.slot, dtype, "underflow", magnitude, least) if magnitude < least else None
 
 
 @define(eq=False)

@@ -174,8 +174,7 @@ class _Steps:
     def has_several(self, summary: StepSummary) -> bool:
         """Return whether a step has several ranks; note what it has not."""
         for label, (_, error) in sorted(summary.skipped.items(), key=lambda each: each[1][0]):
-            self.skipped.first = self.skipped.first or error
-            self.skipped[label] = str(error)
+            self.skipped.leave(label, error)
         if summary.members.bit_count() == 1:
             self.alone[summary.step] = lowest(summary.members)
         return summary.members.bit_count() > 1

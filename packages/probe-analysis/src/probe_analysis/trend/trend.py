@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from probe_format import Dump
 from probe_format.errors import FormatError
 from probe_format.watch import WatchFile, watch_files
 
+from probe_analysis.calls.engine import Engine, in_process
 from probe_analysis.calls.run import Progress, Run, Source, runs_of
 from probe_analysis.calls.skipped import Skipped
 from probe_analysis.frame import Framed
@@ -90,6 +92,7 @@ def trend(
     statistic: Statistic = "Norm",
     step: int | None = None,
     rank: int | None = None,
+    engine: Engine = in_process,
     progress: Progress | None = None,
 ) -> Trend:
     """Return how a quantity runs over the steps, layers and ranks of a dump.
@@ -101,33 +104,27 @@ def trend(
         one step to the next), ``moments`` (of task `watch`) or ``activations``.
     statistic: which number of each tensor: Norm, Max, Min, Mean, ``magnitude`` (the largest absolute value) or ``rms``.
     step, rank: only these; None for all.
-    progress: called with (label, runs read, runs in all).
+    engine: what reads the ranks: `in_process`, `in_processes` or `on_dask`.
+    progress: called with (label, parts read, parts in all): runs; of updates, ranks.
     A rank that cannot be read is skipped, and noted. Raises FormatError when none can be read, or there is nothing of
     the quantity.
     """
     if statistic in ("Norm", "rms") and not isinstance(dump, Dump) and (files := watch_files(dump)):
         return watched_trend(files, quantity, statistic, step=step, rank=rank)
     runs = list(runs_of(dump, step=step, rank=rank))
+    parts: dict[Any, list[tuple[int, Run]]] = {}
+    for n, run in enumerate(runs):  # what a step moves is seen by who reads the one before it as well
+        parts.setdefault(run.rank.number if quantity == "updates" else n, []).append((n, run))
     notes: list[str] = []
     skipped = Skipped()
     values: dict[tuple[str, str], list[Point]] = {}
-    before: dict[tuple[int | None, str, str], tuple[int, Found]] = {}
     bounds = 0
-    for n, run in enumerate(runs):
-        at, of = run.rank.step or 0, run.rank.number
-        for found in _readable(run, quantity, skipped, notes):
-            key = found.layer, found.what
-            if quantity != "updates":
-                values.setdefault(key, []).append(Point(at, of, statistic_of(found.value.tensor, statistic)))
-                continue
-            last = before.get((of, *key))
-            before[of, *key] = at, found
-            if last is not None:
-                value, exact = _update(last[1], found, statistic)
-                bounds += not exact
-                values.setdefault(key, []).append(Point(last[0], of, value))
-        if progress is not None:
-            progress(run.label, n + 1, len(runs))
+    work = partial(_read, quantity, statistic)
+    for read in skipped.read(work, [*parts.values()], engine, progress):
+        for key, point in read.points:
+            values.setdefault(key, []).append(point)
+        notes += read.notes
+        bounds += read.bounds
     skipped.unless(values)
     if not values:
         why = "; ".join([_LEVELS[quantity], *notes, *skipped.values()])
@@ -191,13 +188,30 @@ def _rule(steps: tuple[int, ...], ranks: tuple[int | None, ...]) -> str:
     return f"one step and rank: {what}"
 
 
-def _readable(run: Run, quantity: Quantity, skipped: Skipped, notes: list[str]) -> list[Found]:
-    """Return the tensors of a quantity in a run, and note what is lost; nothing of one that cannot be read."""
-    found: list[Found] = []
-    with skipped.trying(run.label):
-        found = list(tensors_of(run, quantity))
-        notes += [f"{run.label}: {run.rank.lost}"] if run.rank.lost else []
-    return found
+@frozen
+class _Read:
+    """Hold what is kept of a run. points: in its order. bounds: how many of them may be larger. notes: what is lost."""
+
+    points: Sequence[tuple[tuple[str, str], Point]]
+    bounds: int
+    notes: Sequence[str]
+
+
+def _read(quantity: Quantity, statistic: Statistic, run: Run, before: dict[Any, tuple[int, Found]]) -> _Read:
+    """Return the values of a quantity in a run. before: (layer, tensor) -> its last step, which this fills in."""
+    at, of, bounds = run.rank.step or 0, run.rank.number, 0
+    points = list[tuple[tuple[str, str], Point]]()
+    for found in [*tensors_of(run, quantity)]:  # of one that cannot be read, nothing
+        key = found.layer, found.what
+        if quantity != "updates":
+            points.append((key, Point(at, of, statistic_of(found.value.tensor, statistic))))
+            continue
+        last, before[key] = before.get(key), (at, found)
+        if last is not None:
+            value, exact = _update(last[1], found, statistic)
+            bounds += not exact
+            points.append((key, Point(last[0], of, value)))
+    return _Read(points, bounds, [f"{run.label}: {run.rank.lost}"] if run.rank.lost else [])
 
 
 def _update(last: Found, found: Found, statistic: Statistic) -> tuple[float | None, bool]:
