@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
+import numpy as np
 from attrs import field, frozen
 from probe_format.schema import Value
 
@@ -213,10 +214,12 @@ def _own_gradients(sheet: Sheet, columns: Sequence[int]) -> dict[tuple[int, int]
     calls, places = sheet.runs[0].calls, sheet.layout.places
     grads, *_ = _columns(calls, sheet.layout)
     found: dict[tuple[int, int], str] = {}
-    for row, codes in enumerate(sheet.codes[:, columns].tolist() if columns and grads else ()):
-        known = dict(zip(reversed(sheet.codes[row, grads].tolist()), reversed(grads), strict=True))
-        for column, code in zip(columns, codes, strict=True):
-            if code in known and sheet.trusted[row, known[code]]:
+    for row, codes in enumerate(sheet.codes[:, columns] if columns and grads else ()):
+        own = sheet.codes[row, grads]
+        hits = np.flatnonzero(np.isin(codes, own)).tolist()
+        known = dict(zip(reversed(own.tolist()), reversed(grads), strict=True)) if hits else {}
+        for column, code in ((columns[hit], int(codes[hit])) for hit in hits):
+            if sheet.trusted[row, known[code]]:
                 order, slot, *_ = places[known[code]]
                 found[row, column] = f"{calls[order].name}.{slot}"
     return found
