@@ -91,6 +91,7 @@ class Cohort:
         cells = {**one.spread, **two.spread, **dict(between)}
         unions = dict[Any, Any]()
         spread = {cell: united(one.piles(cell), two.piles(cell), MOST[cell[2]], unions) for cell in cells}
+        _own.cache_clear()
         _sheet.cache_clear()  # of many ranks, all but the lowest are let go here
         return Cohort(one.members | two.members, one.lead, self.asked, spread)
 
@@ -147,7 +148,7 @@ def _content(run: CompactRun, cell: Cell) -> tuple[Hashable, Any] | None:
     if column is None:
         return None
     if kind == "own":
-        name = _own_gradients(sheet, [column]).get((0, column))
+        name = _own(run).get((0, column))
         return (name, name) if name else None
     return sheet.content(0, column)
 
@@ -155,6 +156,13 @@ def _content(run: CompactRun, cell: Cell) -> tuple[Hashable, Any] | None:
 @lru_cache(maxsize=32)
 def _sheet(run: CompactRun) -> Sheet:
     return Sheet((run,))
+
+
+@lru_cache(maxsize=32)
+def _own(run: CompactRun) -> dict[tuple[int, int], str]:
+    """Return all columns of a run that are gradients of its own."""
+    sheet = _sheet(run)
+    return _own_gradients(sheet, range(len(sheet.layout.places)))
 
 
 def _given_form(values: Sequence[Value]) -> str:
@@ -216,9 +224,9 @@ def _own_gradients(sheet: Sheet, columns: Sequence[int]) -> dict[tuple[int, int]
     found: dict[tuple[int, int], str] = {}
     for row, codes in enumerate(sheet.codes[:, columns] if columns and grads else ()):
         own = sheet.codes[row, grads]
-        hits = np.flatnonzero(np.isin(codes, own)).tolist()
-        known = dict(zip(reversed(own.tolist()), reversed(grads), strict=True)) if hits else {}
-        for column, code in ((columns[hit], int(codes[hit])) for hit in hits):
+        known = dict(zip(reversed(own.tolist()), reversed(grads), strict=True))
+        for hit in np.flatnonzero(np.isin(codes, own)).tolist():
+            column, code = columns[hit], int(codes[hit])
             if sheet.trusted[row, known[code]]:
                 order, slot, *_ = places[known[code]]
                 found[row, column] = f"{calls[order].name}.{slot}"
