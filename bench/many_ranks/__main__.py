@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-import resource
 import subprocess
 import sys
-import time
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,28 +18,9 @@ from typing import Any
 from .generate import LAYERS, Run, write_json, write_parquet
 
 
-def one(dump: Path, workers: int) -> dict[str, Any]:
-    """Compare the ranks of a dump; return what it cost."""
-    from probe_analysis import in_processes, ranks
-    from probe_analysis.calls.engine import in_process
-
-    begun, before = time.monotonic(), time.process_time()
-    found = ranks(dump, engine=in_processes(workers) if workers > 1 else in_process)
-    wall = time.monotonic() - begun
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # What `getrusage` calls a process's own peak is at least that of the one that started it, which has written dumps.
-    own = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
-    return {
-        "cpu": time.process_time() - before + children.ru_utime + children.ru_stime,
-        "wall": wall,
-        "peak": max(int(own[1]) if own else 0, children.ru_maxrss) / 1024,
-        "sentence": found.sentence,
-    }
-
-
 def measured(form: str, dump: Path, size: int, records: int, workers: int) -> dict[str, Any]:
     """Return what a process of its own says of a dump, with what it was asked."""
-    command = [sys.executable, "-m", "bench.many_ranks", "--dump", str(dump), "--workers", str(workers)]
+    command = [sys.executable, "-m", "bench.many_ranks.one", str(dump), str(workers)]
     known = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     us = known["cpu"] / records * 1e6
     return known | {"form": form, "ranks": size, "workers": workers, "records": records, "us": us}
@@ -60,11 +38,7 @@ def main() -> None:
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--where", type=Path, default=Path("/dev/shm/many_ranks"))
     parser.add_argument("--write", action="store_true", help="keep the table for docs/performance.md")
-    parser.add_argument("--dump", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.dump:
-        print(json.dumps(one(given.dump, given.workers[0])))
-        return
     found = []
     for form, size in product(given.forms, given.sizes):
         if form == "json" and size > given.most_json:

@@ -82,9 +82,11 @@ class TabledRank(Rank):
         file = self.root / name / self.part
         try:
             with memory_map(str(file)) as raw, ParquetFile(raw) as opened:
-                missing = [each for each in (*own, *same) if each not in opened.schema_arrow.names]
+                places = _places(opened)
+                missing = [each for each in (*own, *same) if each not in places]
                 if not missing:
-                    return opened.read(own, use_threads=False), _alike(opened, raw, same)
+                    read = opened.read(own, use_threads=False) if own else None
+                    return read, _alike(opened, raw, same, [n for each in same for n in places[each]])
         except (ArrowException, OSError, ValueError) as error:
             raise DamagedError(f"{file} cannot be read: {str(error).rstrip('.')}.") from error
         what = f"has no column {', '.join(missing)}, as a table of probe export has"
@@ -154,9 +156,10 @@ class TabledRank(Rank):
 
 @frozen(slots=False, eq=False)
 class AlikeColumns:
-    """Hold columns that many ranks have alike."""
+    """Hold columns that many ranks have alike. schema: of their file, as Parquet has it."""
 
     table: Any
+    schema: Any
 
     @cached_property
     def names(self) -> list[str]:
@@ -173,25 +176,40 @@ class AlikeColumns:
         return found & np.all([self.table[name].is_null().to_pylist() for name in _TEXTS], axis=0)
 
 
-#: AlikeColumns by their bytes: what ranks that are read one after the other have alike, up to `_MOST`.
+#: AlikeColumns by their bytes, and names of columns -> their places by schemas: what ranks that are read one after the
+#: other have alike, up to `_MOST` of each.
 _kept: dict[object, AlikeColumns] = {}
+_schemas: list[tuple[Any, Mapping[str, Sequence[int]]]] = []
 _MOST = 8
 
 
-def _alike(opened: Any, raw: Any, names: Sequence[str]) -> AlikeColumns:
+def _places(opened: Any) -> Mapping[str, Sequence[int]]:
+    """Return where the columns of a file are among its chunks: to make a schema takes as long as to read some."""
+    for schema, places in _schemas:
+        if schema.equals(opened.schema):
+            return places
+    found = dict[str, list[int]]()
+    for n in range(opened.metadata.num_columns):
+        found.setdefault(opened.schema.column(n).path.split(".")[0], []).append(n)
+    if len(_schemas) >= _MOST:
+        _schemas.clear()
+    _schemas.append((opened.schema, found))
+    return found
+
+
+def _alike(opened: Any, raw: Any, names: Sequence[str], places: Sequence[int]) -> AlikeColumns:
     """Return columns of a file, of equal bytes once. raw: the file, from which only these bytes are read."""
     groups = map(opened.metadata.row_group, range(opened.num_row_groups))
-    chunks = (group.column(n) for group in groups for n in range(group.num_columns))
-    every = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in names]
+    every = [group.column(n) for group in groups for n in places]
     sizes = ((x.total_compressed_size, x.dictionary_page_offset or x.data_page_offset) for x in every)
-    told = *(x.compression for x in every), *(raw.read_at(*each) for each in sizes)
-    key = names, opened.schema_arrow, told
-    if key not in _kept:
-        found = AlikeColumns(opened.read(names, use_threads=False))
+    told = *((x.path_in_schema, x.compression) for x in every), *(raw.read_at(*each) for each in sizes)
+    kept = _kept.get(key := (names, told))
+    if kept is None or not kept.schema.equals(opened.schema):
+        kept = AlikeColumns(opened.read(names, use_threads=False), opened.schema)
         if len(_kept) >= _MOST:
             _kept.clear()
-        _kept[key] = found
-    return _kept[key]
+        _kept[key] = kept
+    return kept
 
 
 @frozen(slots=False, eq=False, repr=False)

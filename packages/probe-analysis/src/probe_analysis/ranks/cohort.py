@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
+import numpy as np
 from attrs import field, frozen
 from probe_format.schema import Value
 
@@ -90,6 +91,7 @@ class Cohort:
         cells = {**one.spread, **two.spread, **dict(between)}
         unions = dict[Any, Any]()
         spread = {cell: united(one.piles(cell), two.piles(cell), MOST[cell[2]], unions) for cell in cells}
+        _own.cache_clear()
         _sheet.cache_clear()  # of many ranks, all but the lowest are let go here
         return Cohort(one.members | two.members, one.lead, self.asked, spread)
 
@@ -146,7 +148,7 @@ def _content(run: CompactRun, cell: Cell) -> tuple[Hashable, Any] | None:
     if column is None:
         return None
     if kind == "own":
-        name = _own_gradients(sheet, [column]).get((0, column))
+        name = _own(run).get((0, column))
         return (name, name) if name else None
     return sheet.content(0, column)
 
@@ -154,6 +156,13 @@ def _content(run: CompactRun, cell: Cell) -> tuple[Hashable, Any] | None:
 @lru_cache(maxsize=32)
 def _sheet(run: CompactRun) -> Sheet:
     return Sheet((run,))
+
+
+@lru_cache(maxsize=32)
+def _own(run: CompactRun) -> dict[tuple[int, int], str]:
+    """Return all columns of a run that are gradients of its own."""
+    sheet = _sheet(run)
+    return _own_gradients(sheet, range(len(sheet.layout.places)))
 
 
 def _given_form(values: Sequence[Value]) -> str:
@@ -213,10 +222,12 @@ def _own_gradients(sheet: Sheet, columns: Sequence[int]) -> dict[tuple[int, int]
     calls, places = sheet.runs[0].calls, sheet.layout.places
     grads, *_ = _columns(calls, sheet.layout)
     found: dict[tuple[int, int], str] = {}
-    for row, codes in enumerate(sheet.codes[:, columns].tolist() if columns and grads else ()):
-        known = dict(zip(reversed(sheet.codes[row, grads].tolist()), reversed(grads), strict=True))
-        for column, code in zip(columns, codes, strict=True):
-            if code in known and sheet.trusted[row, known[code]]:
+    for row, codes in enumerate(sheet.codes[:, columns] if columns and grads else ()):
+        own = sheet.codes[row, grads]
+        known = dict(zip(reversed(own.tolist()), reversed(grads), strict=True))
+        for hit in np.flatnonzero(np.isin(codes, own)).tolist():
+            column, code = columns[hit], int(codes[hit])
+            if sheet.trusted[row, known[code]]:
                 order, slot, *_ = places[known[code]]
                 found[row, column] = f"{calls[order].name}.{slot}"
     return found

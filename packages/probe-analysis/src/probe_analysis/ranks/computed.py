@@ -13,11 +13,12 @@ from probe_analysis.calls.run import Call
 from probe_analysis.compare.level import LIMITS, own_level
 
 from .expected import Expected, draws, in_update
+from .held import all_of, bits_of, lowest, ranks_in
 from .rows import collective
-from .sheet import Layout, Sheet
+from .sheet import Layout, Sheet, parts_in
 
 _TENSORS = ("torch.Tensor", "mindspore.Tensor")
-#: A sheet, a row of it, and the columns of a call's results.
+#: A sheet, rows of it as bits, and the columns of a call's results.
 _Where = tuple[Sheet, int, Sequence[int]]
 
 
@@ -31,8 +32,7 @@ def computed(sheets: Sequence[Sheet]) -> Iterator[tuple[Call, Expected]]:
         for key, where in _given(sheet, each * np.isin(each, codes[counts > 1])):
             same.setdefault(key, []).append(where)
     for found in same.values():
-        if len(found) > 1:
-            yield from _results(found)
+        yield from _results(found)
 
 
 def _taken(sheet: Sheet) -> npt.NDArray[np.uint64]:
@@ -47,10 +47,14 @@ def _taken(sheet: Sheet) -> npt.NDArray[np.uint64]:
 def _given(sheet: Sheet, taken: npt.NDArray[np.uint64]) -> Iterator[tuple[Hashable, _Where]]:
     """Yield what functions were given on each rank, and where their results are. taken: 0 where that need not be."""
     asking, *_ = _asking(sheet.runs[0].calls, sheet.layout)
-    for n, row in np.argwhere(taken.T).tolist():
-        (call, results), form = asking[n], sheet.runs[row].forms[asking[n][0].order]
-        if _asks(form):
-            yield (call.name, int(taken[row, n]), _said(form)), (sheet, row, results)
+    for n, ((call, results), parts) in enumerate(zip(asking, parts_in(taken), strict=True)):
+        forms = [run.forms[call.order] for run in sheet.runs] if parts else []
+        for part in parts:
+            rows, code = ranks_in(part), int(taken[lowest(part), n])
+            for form in dict.fromkeys(forms[row] for row in rows):
+                if _asks(form):
+                    some = bits_of(row for row in rows if forms[row] is form)
+                    yield (call.name, code, _said(form)), (sheet, some, results)
 
 
 _Asking = tuple[list[tuple[Call, list[int]]], list[int], list[int], npt.NDArray[np.uint64]]
@@ -92,20 +96,31 @@ def _said(form: RecordForm) -> str:
 
 
 def _results(found: Sequence[_Where]) -> Iterator[tuple[Call, Expected]]:
-    sheet, row, columns = found[0]
-    if not columns:
+    sheet, rows, columns = found[0]
+    if not columns or (len(found) == 1 and rows.bit_count() < 2):
         return
-    run = sheet.runs[row]
+    run = sheet.runs[lowest(rows)]
     own = run.calls[sheet.layout.places[columns[0]][0]]
-    call = own.of(run.rank)
     for n, column in enumerate(columns):
         slot = sheet.layout.places[column][1]
-        held: dict[int, tuple[int, object]] = {}
-        for other, at, others in found:
-            code = int(other.codes[at, others[n]]) if n < len(others) else 0
-            if code and other.layout.places[others[n]][1] == slot:
-                bits, tensor = held.get(code, (0, None))
-                held[code] = bits | other.bits[at], tensor or other.tensor(at, others[n])
-        if sum(bits.bit_count() for bits, _ in held.values()) > 1:
-            level = own_level(value.tensor for value in run.read(own).values) if len(held) > 1 else 0.0
-            yield call, Expected("computed", slot, dict(held.values()), LIMITS["forward"] * level)
+        held: dict[int, list[tuple[int, Sheet, int, int]]] = {}
+        for other, among, others in found:
+            if n < len(others) and other.layout.places[others[n]][1] == slot:
+                for part in other.parts[others[n]]:
+                    if some := part & among:
+                        code = int(other.codes[lowest(some), others[n]])
+                        held.setdefault(code, []).append((other.ranks(some), other, lowest(some), others[n]))
+        ranks = {code: all_of(bits for bits, *_ in parts) for code, parts in held.items()}
+        if all_of(ranks.values()).bit_count() < 2:
+            continue
+        several = len(held) > 1
+        level = own_level(value.tensor for value in run.read(own).values) if several else 0.0
+        tensors = {code: _first(parts) if several else None for code, parts in held.items()}
+        each = {ranks[code]: tensors[code] for code in held}
+        yield own.of(run.rank), Expected("computed", slot, each, LIMITS["forward"] * level)
+
+
+def _first(parts: Sequence[tuple[int, Sheet, int, int]]) -> object:
+    """Return the tensor that the first of some parts holds."""
+    _, sheet, row, column = parts[0]
+    return sheet.tensor(row, column)

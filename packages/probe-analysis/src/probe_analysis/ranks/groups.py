@@ -9,13 +9,14 @@ from attrs import field, frozen
 from probe_format import Rank
 
 from probe_analysis.align.sequence import aligned
-from probe_analysis.calls.compact_run import CompactRun, RecordForm
+from probe_analysis.calls.compact_run import RecordForm
 from probe_analysis.calls.run import Call
 
-from .disagreement import held_in, mark
+from .disagreement import held_in
 from .expected import Expected
-from .held import Held, Piles, all_of, bits_of, lowest, united
+from .held import Held, Piles, all_of, bits_of, joined, lowest, united
 from .rows import Missing, collective
+from .sheet import Sheet
 
 #: Function -> the argument with its result, by position the first; it is the same on every rank of the group.
 _RESULTS = {"all_reduce": "tensor", "broadcast": "tensor", "all_reduce_coalesced": "tensors"}
@@ -69,23 +70,33 @@ class Sequenced:
 Made = dict[Keys, Sequenced]
 
 
-def made_by(run: CompactRun) -> dict[Group, Made]:
-    """Return the collective calls of a run, by their groups."""
-    calls: dict[Group, list[tuple[Hashable, Call, str]]] = {}
-    for call in _collective(run.calls):
-        group, key, took = _described(run.forms[call.order], call.what)
-        calls.setdefault(group, []).append((key, call, took))
+def made_by(sheet: Sheet) -> dict[Group, Made]:
+    """Return the collective calls of runs that make the same calls, by their groups."""
+    calls = _collective(sheet.runs[0].calls)
+    odd = {row for row, order in sheet.odd if is_collective(collective(sheet.runs[0].calls[order]) or "")}
+    if odd and len(sheet.runs) > 1:  # where a rank's results are is its own matter
+        rest = [run for row, run in enumerate(sheet.runs) if row not in odd]
+        alone = [Sheet((sheet.runs[row],)) for row in odd]
+        return joined({}, *map(made_by, [*([Sheet(rest)] if rest else []), *alone]))
+    rows: dict[tuple[Group, Keys, tuple[tuple[Call, str], ...]], int] = {}
+    for row, run in enumerate(sheet.runs):
+        own: dict[Group, list[tuple[Hashable, tuple[Call, str]]]] = {}
+        for call in calls:
+            group, key, took = _described(run.forms[call.order], call.what)
+            own.setdefault(group, []).append((key, (call, took)))
+        for group, made in own.items():
+            keys, whose = zip(*made, strict=True)
+            rows[group, keys, whose] = rows.get((group, keys, whose), 0) | 1 << row
     found: dict[Group, Made] = {}
-    bits = 1 << (run.rank.number or 0)
-    for group, made in calls.items():
-        results: dict[tuple[int, str], Piles] = {}
-        for n, (_, call, _) in enumerate(made):
-            for number, slot in _results_in(run.forms[call.order], call.what):
-                tensor = run.tensor(call.order, number)
-                known = mark(tensor)
-                results[n, slot] = {} if known is None else {known: (bits, tensor)}
-        keys, whose, firsts = zip(*made, strict=True)
-        found[group] = {keys: Sequenced(bits, run.rank, whose, firsts, results)}
+    for (group, keys, whose), some in rows.items():
+        lead = sheet.runs[lowest(some)]
+        results = {
+            (n, slot): sheet.piles(sheet.layout.of_record[call.order].start + number, _MOST, some)
+            for n, (call, _) in enumerate(whose)
+            for number, slot in _results_in(lead.forms[call.order], call.what)
+        }
+        every, firsts = zip(*whose, strict=True)
+        joined(found, {group: {keys: Sequenced(sheet.ranks(some), lead.rank, every, firsts, results)}})
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +15,9 @@ from probe_analysis.compare.level import LIMITS, own_level
 
 from .disagreement import held_in, mark
 from .expected import Expected, is_placed
-from .held import Piles, united
+from .held import Piles, joined, united
 from .rows import collective
+from .sheet import Layout, Sheet
 
 #: How many contents are kept of one tensor.
 _MOST = 256
@@ -44,11 +45,23 @@ class Placed:
 Meshes = dict[str, dict[tuple[str, str], Placed]]
 
 
-def placed_by(run: CompactRun) -> Meshes:
-    """Return the DTensors of a run, by their meshes."""
+def placed_by(sheet: Sheet) -> Meshes:
+    """Return the DTensors of runs that make the same calls, by their meshes."""
+    orders = _placed_in_layout(sheet.layout).union(order for _, order in sheet.odd)
+    return joined({}, *(_placed_by(run, sorted(orders)) for run in sheet.runs)) if orders else {}
+
+
+@lru_cache(maxsize=8)
+def _placed_in_layout(layout: Layout) -> frozenset[int]:
+    """Return the records that hold a DTensor."""
+    return frozenset(order for order, _, _, base in layout.places if is_placed(base))
+
+
+def _placed_by(run: CompactRun, orders: Sequence[int]) -> Meshes:
+    """Return the DTensors of some records."""
     found: Meshes = {}
     rank = run.rank.number or 0
-    for call, form in zip(run.calls, run.forms, strict=True):
+    for call, form in ((run.calls[order], run.forms[order]) for order in orders):
         for number in _placed_in(form) if not collective(call) else ():
             slot, side, base, *_ = form.tensors[number]
             mesh, tensor = json.dumps(base["device_mesh"]), run.tensor(call.order, number)

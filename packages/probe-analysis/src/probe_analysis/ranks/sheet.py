@@ -171,17 +171,18 @@ class Sheet:
     def bits(self) -> list[int]:
         return [1 << (run.rank.number or 0) for run in self.runs]
 
-    def piles(self, column: int, most: int) -> Piles:
-        """Return who holds what in a column. most: how many contents are kept."""
-        codes = self.codes[:, column].tolist()
-        rows = dict.fromkeys(filter(None, codes), 0)
-        if len(rows) > most:
+    @cached_property
+    def parts(self) -> Sequence[Sequence[int]]:
+        """Return of each column which rows hold the same, as bits, the lowest row first."""
+        return parts_in(self.codes)
+
+    def piles(self, column: int, most: int, rows: int = -1) -> Piles:
+        """Return who holds what in a column. most: how many contents are kept. rows: of these alone, as bits."""
+        parts = [some for part in self.parts[column] if (some := part & rows)]
+        if len(parts) > most:
             return None
-        for row, code in enumerate(codes):
-            if code:
-                rows[code] |= 1 << row
-        held = [(bits, self.content(lowest(bits), column)) for bits in rows.values()]
-        return {each[0]: (self._ranks(bits), each[1]) for bits, each in held if each}
+        held = [(some, self.content(lowest(some), column)) for some in parts]
+        return {each[0]: (self.ranks(some), each[1]) for some, each in held if each}
 
     def content(self, row: int, column: int) -> tuple[Hashable, Mapping[str, Any]] | None:
         """Return a tensor's mark, and itself, which may lack the floats in the mark; None where nothing tells it."""
@@ -193,7 +194,8 @@ class Sheet:
         known = None if tensor is None else mark(tensor)
         return None if known is None or tensor is None else (known, tensor)
 
-    def _ranks(self, rows: int) -> int:
+    def ranks(self, rows: int) -> int:
+        """Return the ranks of some rows, both as bits."""
         if rows not in self._known:
             self._known[rows] = sum(bit for row, bit in enumerate(self.bits) if rows >> row & 1)
         return self._known[rows]
@@ -205,6 +207,25 @@ class Sheet:
     def differing(self) -> list[int]:
         """Return the columns that not all runs hold alike."""
         return np.flatnonzero((self.codes != self.codes[0]).any(0)).tolist()
+
+
+def parts_in(codes: npt.NDArray[np.uint64]) -> list[list[int]]:
+    """Return of each column which rows have the same code but 0, as bits, the lowest row first."""
+    first = np.zeros(codes.shape, "int64")
+    for row in reversed(range(len(codes))):
+        np.copyto(first, row, where=codes == codes[row])
+    first[codes == 0] = -1
+    known = dict[bytes, list[int]]()
+    found = []
+    for column in np.ascontiguousarray(first.T):
+        key = column.tobytes()
+        if key not in known:
+            bits = dict[int, int]()
+            for row, lead in enumerate(column.tolist()):
+                bits[lead] = bits.get(lead, 0) | 1 << row
+            known[key] = [bits[lead] for lead in bits if lead >= 0]
+        found.append(known[key])
+    return found
 
 
 def _coded(floats: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:

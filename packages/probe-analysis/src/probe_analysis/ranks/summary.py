@@ -169,8 +169,6 @@ def summarised(block: RankBlock) -> StepSummary:
     skipped = dict[str, tuple[int, FormatError]]()
     shared = _kept.shared = getattr(_kept, "shared", Shared()).again()
     runs: dict[bytes, list[CompactRun]] = {}
-    groups: dict[Group, Made] = {}
-    meshes: Meshes = {}
     lost, members = dict[int, str](), 0
     # With nothing read yet: what is read of a rank goes with it.
     fresh = (Run(run.label, evolve(run.rank)) for run in block.runs)
@@ -182,11 +180,11 @@ def summarised(block: RankBlock) -> StepSummary:
             skipped[run.label] = rank, error
             continue
         runs.setdefault(_key(compact), []).append(compact)
-        joined(groups, made_by(compact))
-        joined(meshes, placed_by(compact))
         lost |= {rank: str(run.rank.lost)} if run.rank.lost else {}
         members |= 1 << rank
     sheets = [Sheet(each) for each in runs.values()]
+    groups: dict[Group, Made] = joined({}, *map(made_by, sheets))
+    meshes: Meshes = joined({}, *map(placed_by, sheets))
     found, checked = list[Disagreement](), Counter[str]()
     _judge(block.step, [*computed(sheets)], block.tolerance, found, checked)
     cohorts = {key: Cohort.of(sheet, tuple(block.asked)) for key, sheet in zip(runs, sheets, strict=True)}

@@ -1,0 +1,37 @@
+"""Say what `probe ranks` of one dump costs: `python -m bench.many_ranks.one DUMP WORKERS`.
+
+Each worker imports this module again, so it imports nothing that `probe ranks` itself does not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def one(dump: Path, workers: int) -> dict[str, Any]:
+    """Compare the ranks of a dump; return what it cost."""
+    from probe_analysis import in_processes, ranks
+    from probe_analysis.calls.engine import in_process
+
+    begun, before = time.monotonic(), time.process_time()
+    found = ranks(dump, engine=in_processes(workers) if workers > 1 else in_process)
+    wall = time.monotonic() - begun
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # What `getrusage` calls a process's own peak is at least that of the one that started it, which has written dumps.
+    own = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    return {
+        "cpu": time.process_time() - before + children.ru_utime + children.ru_stime,
+        "wall": wall,
+        "peak": max(int(own[1]) if own else 0, children.ru_maxrss) / 1024,
+        "sentence": found.sentence,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(one(Path(sys.argv[1]), int(sys.argv[2]))))
