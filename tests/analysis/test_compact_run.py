@@ -119,7 +119,7 @@ _GROUPED = '{"type":"ProcessGroup","group_ranks":[%s],"group_id":"%s"}'
 _INTEGERS = _HEAD + '"Max":31,"Min":0,"Mean":null,"Norm":null}'
 #: What another rank may have otherwise in one record: of its text, what stands in its place.
 _OTHERWISE = (
-    ("", ""), ('"shape":[2]', '"shape":[3]'),
+    ("", ""),
     ('"Max":2.5', '"Max":3.5'), ('"Max":2.5', '"Max":3'), ('"Max":2.5', '"Max":NaN'), ('"Max":2.5', '"Max":12.5'),
     ('"Max":2.5', '"Max":2.5,7.5'), ('"Max":2.5,', ""),
     ('"Max":2.5,"Min":-1.5', '"Min":-1.5,"Max":2.5'),
