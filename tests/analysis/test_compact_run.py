@@ -10,7 +10,6 @@ import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import plain_dump
 import pytest
@@ -113,61 +112,6 @@ def test_nothing_of_a_line_is_lost(tmp_path: Path) -> None:
         assert {k: v for k, v in compact.form(call).marks.items() if k == "label"} == {
             k: v for k, v in call.record.json.items() if k == "label"
         }
-
-
-_GROUPED = '{"type":"ProcessGroup","group_ranks":[%s],"group_id":"%s"}'
-_INTEGERS = _HEAD + '"Max":31,"Min":0,"Mean":null,"Norm":null}'
-#: What another rank may have otherwise in one record: of its text, what stands in its place.
-_OTHERWISE = (
-    ("", ""),
-    ('"Max":2.5', '"Max":3.5'), ('"Max":2.5', '"Max":3'), ('"Max":2.5', '"Max":NaN'), ('"Max":2.5', '"Max":12.5'),
-    ('"Max":2.5', '"Max":2.5,7.5'), ('"Max":2.5,', ""),
-    ('"Max":2.5,"Min":-1.5', '"Min":-1.5,"Max":2.5'),
-    ('"Norm":2.5E+0', '"Norm":-'), ('"Norm":2.5E+0', '"Norm":1e999'), ("false}", "true}"),
-    ('"Max":31', '"Max":131'), ('"Max":31', '"Max":3.5'), ('"label":"a"', '"label":"b"'), ("[0,1]", "[2,3]"),
-    ('"group_id":"g"', '"group_id":"h"'), (',"group_ranks":[0,1],"group_id":"g"', ""), ("[0,1]", "[0,1"),
-    (_TENSORS[0], f"{_TENSORS[0]},{_TENSORS[0]}"), (_TENSORS[0], _TENSORS[3]), ("}]", "}"),
-)  # fmt: skip
-
-
-def test_what_a_further_rank_has_otherwise_is_seen(tmp_path: Path) -> None:
-    """The records of a third rank are taken as a whole, but for those that are others, wherever they stand."""
-    whole = _HEAD + _FLOATS % "2.5" + '"requires_grad":false}'
-    group = _GROUPED % ("0,1", "g")
-    kinds = (
-        f'{{"input_args":[{_TENSORS[0]},{whole}],"output":[{whole}],"label":"a"}}',
-        f'{{"input_args":[{group},{whole},{group}],"output":[]}}',
-        f'{{"input_args":[{_INTEGERS},{whole}],"output":[{_TENSORS[0]}]}}',
-        '{"input_args":[{"type":"int","value":3}],"output":[],"label":"a"}',
-    )
-    records = {f"Tensor.add.{n}.forward": kinds[n % 4] for n in range(16)}
-    shared, read = Shared(), 0
-    plain = [*runs_of(lines(tmp_path / "first" / "step0" / "rank0", records))] * 3
-    for run in plain:
-        CompactRun.of(run, shared)
-    with mock.patch.object(Shared, "packed", autospec=True, side_effect=Shared.packed) as packed:
-        CompactRun.of(plain[0], shared)
-        assert packed.call_count == 4  # those with integers
-    for n, ((old, new), at) in enumerate(itertools.product(_OTHERWISE, (0, 1, 2, 3, 15))):
-        name = f"Tensor.add.{at}.forward"
-        changed = {**records, name: records[name].replace(old, new, 1)}
-        (run,) = runs_of(lines(tmp_path / str(n) / "step0" / "rank0", changed))
-        compact = CompactRun.of(run, shared)
-        for call in compact.calls:
-            try:
-                expected = said(call.read())
-            except DamagedError:
-                with pytest.raises(DamagedError):
-                    compact.read(call)
-                continue
-            read += 1
-            assert said(compact.read(call)) == expected, (old, new, call.name)
-            assert compact.form(call).marks == _marked(call.record.json)
-    assert read > 1500
-
-
-def _marked(record: dict[str, object]) -> dict[str, object]:
-    return {key: bool(x) if isinstance(x, list | dict) else x for key, x in record.items()}
 
 
 def test_a_line_that_is_damaged_is_said(tmp_path: Path) -> None:

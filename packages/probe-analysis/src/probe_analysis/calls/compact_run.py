@@ -21,7 +21,6 @@ from probe_format.statistics import WHOLE
 from probe_analysis.compare.level import Size, own_level, size_of, unit_of
 from probe_analysis.compare.levels import SIDES, Column
 
-from .pattern import FLOATS_IN_TEXT, GROUP, Pattern, pieces_of
 from .run import Call, Run
 from .tabled import Tables
 
@@ -31,6 +30,10 @@ GOT = ("input_args", "input_kwargs", "input")
 _TEXTS = ("md5", "data_name", "data_crc32")
 #: The keys of a tensor that hold numbers and such texts; all else is the same in many records, and on many ranks.
 _OWN = (*WHOLE, "sketch", *_TEXTS)
+#: What `loads` takes for a float, or for no number at all.
+_FLOAT = rb"(-?[0-9]++[.eE][-+0-9eE]*+)"
+_FLOATS_IN_TEXT = re.compile(b",".join(b'"%b":%b' % (key.encode(), _FLOAT) for key in WHOLE))
+_GROUP = re.compile(rb'"group_ranks":\[[\d,]*\](?:,"group_id":"[^"\\]*")?')
 _TEXTS_IN_TEXT = re.compile(rb'"(%b)":"([ !#-\[\]-~]*)"' % "|".join(_TEXTS).encode())
 
 
@@ -113,7 +116,7 @@ class RecordForm:
 Named = tuple[str, bytes | None]
 #: How many records are read at once: of all of them the text would be in memory twice.
 _AT_ONCE = 256
-#: How many texts of records are kept for further runs; tables, and patterns of many, count as 128 of them.
+#: How many texts of records are kept for further runs; tables count as 128 of them.
 MOST = 2048
 #: Forms of records that follow one another, all their floats, and place among them -> numbers and texts of other kinds.
 Batch = tuple[Sequence[RecordForm], Sequence[float], Mapping[int, Sequence[Any]]]
@@ -168,7 +171,7 @@ class Shared:
     """Hold what runs have in common, each thing once: the forms of their records, and their lists of calls.
 
     known: the text of a record without its numbers -> its form, where all of these come in the form's order.
-    groups: the same without the process group. _unknown: places of records that were not known, which may stay so.
+    groups: the same without the process group.
     """
 
     _forms: dict[bytes, RecordForm] = field(factory=dict)
@@ -177,12 +180,10 @@ class Shared:
     _calls: dict[Any, tuple[Call, ...]] = field(factory=dict)
     _sheets: list[Tabled] = field(factory=list)
     _changed: dict[Any, RecordForm] = field(factory=dict)
-    _patterns: list[Pattern] = field(factory=list)
-    _unknown: set[tuple[int, ...]] = field(factory=set)
 
     def again(self) -> Shared:
         """Return what further runs have in common with these, but for the calls; nothing where too much was kept."""
-        size = len(self.known) + len(self._changed) + 128 * (len(self._sheets) + len(self._patterns))
+        size = len(self.known) + len(self._changed) + 128 * len(self._sheets)
         return evolve(self, calls={}) if size < MOST else Shared()
 
     def calls(self, run: Run, *, among: bool) -> tuple[Call, ...]:
@@ -220,7 +221,9 @@ class Shared:
             for n, (name, own) in enumerate(each, first):
                 yield _one(self._or_damaged(document, name, own, damaged, n))
             return
-        forms, numbers, words, lines = self._told(text)
+        known, numbers, words = _without_numbers(text)
+        lines = known.split(b"\n")
+        forms = [self.known.get(line) or self._of_group(line) for line in lines]
         at = word = begun = 0
         for n, form in enumerate(forms):
             if form is not None and not form.counts[1]:
@@ -237,46 +240,18 @@ class Shared:
             word, begun = last, n + 1
         yield [x for x in forms[begun:] if x is not None], numbers[at:], {}
 
-    def _told(
-        self, text: bytes
-    ) -> tuple[Sequence[RecordForm | None], Sequence[float], Sequence[str], Sequence[bytes]]:
-        """Return the forms of records, None of what is new; their floats and texts; and of some all but these."""
-        pieces = pieces_of(text)
-        for pattern in self._patterns:
-            if (found := pattern.read(pieces)) is not None:
-                known, groups, floats = found
-                for at, group in groups.items():
-                    form = known[at]
-                    known[at] = form and self._with_group(form, group)
-                return known, floats, (), [b""] * len(known)
-        rest, numbers, words = _without_numbers(text)
-        lines = rest.split(b"\n")
-        forms = [self.known.get(line) or self._of_group(line) for line in lines]
-        unknown = tuple(n for n, form in enumerate(forms) if form is None)
-        if not words and 2 * len(unknown) < len(lines) and (not unknown or unknown in self._unknown):
-            self._patterns.append(Pattern.of(text, forms))
-        self._unknown.add(unknown)
-        return forms, numbers, words, lines
-
     def _of_group(self, line: bytes) -> RecordForm | None:
         """Return the form of a line that is known but for the process group; None where it is not."""
-        groups = {*GROUP.findall(line)}
-        form = self.groups.get(GROUP.sub(b"", line)) if len(groups) == 1 else None
+        groups = {*_GROUP.findall(line)}
+        form = self.groups.get(_GROUP.sub(b"", line)) if len(groups) == 1 else None
         if form is not None:
-            form = self.known[line] = self._with_group(form, groups.pop())
-        return form
-
-    def _with_group(self, form: RecordForm, group: bytes) -> RecordForm:
-        """Return a form with another process group. group: its JSON."""
-        key = form, group
-        if key not in self._changed:
-            own = loads(b"{%b}" % group)
+            own = loads(b"{%b}" % groups.pop())
             given = (
                 (at, {**x, **own} if isinstance(x, dict) and "group_ranks" in x else x)
                 for at, x in form.others
             )
-            self._changed[key] = evolve(form, others=tuple(given))
-        return self._changed[key]
+            form = self.known[line] = evolve(form, others=tuple(given))
+        return form
 
     def _or_damaged(
         self, document: Document, name: str, text: bytes | None, damaged: Damaged | None, number: int
@@ -334,8 +309,8 @@ class Shared:
         # It may have more of them, as whole numbers, or have them in another order.
         if packed[0].counts == counts and self.taken_apart(loads(_counted(text)))[1:] == _counts(*counts):
             self.known[known] = packed[0]
-            if len({*GROUP.findall(known)}) == 1:
-                self.groups[GROUP.sub(b"", known)] = packed[0]
+            if len({*_GROUP.findall(known)}) == 1:
+                self.groups[_GROUP.sub(b"", known)] = packed[0]
         return packed
 
     def taken_apart(self, record: Any) -> Packed:
@@ -378,7 +353,7 @@ def _marks(record: Any) -> dict[str, Any] | None:
 
 def _without_numbers(text: bytes) -> tuple[bytes, Sequence[float], Sequence[str]]:
     """Return the text of records without the floats and the texts of their tensors; and these."""
-    floats: list[bytes] = FLOATS_IN_TEXT.split(text)
+    floats: list[bytes] = _FLOATS_IN_TEXT.split(text)
     texts: list[bytes] = []
     known = b"\0".join(floats[::5])  # which no JSON holds
     del floats[::5]
@@ -410,7 +385,7 @@ def _counts(floats: int, texts: int) -> tuple[list[float], list[str]]:
 def _counted(text: bytes) -> bytes:
     """Return the text of a record with `_counts` in place of its floats and texts, to see how they come."""
     n, m = count(), count()
-    whole = FLOATS_IN_TEXT.sub(
+    whole = _FLOATS_IN_TEXT.sub(
         lambda _: b",".join(b'"%b":%d.5' % (key.encode(), next(n)) for key in WHOLE), text
     )
     return _TEXTS_IN_TEXT.sub(lambda found: b'"%b":"%d"' % (found[1], next(m)), whole)
