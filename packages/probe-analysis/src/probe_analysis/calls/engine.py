@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -65,6 +66,7 @@ def in_processes(workers: int) -> Engine:
             try:
                 return reduce(unite, _told(_as_completed(pool, some, each), len(each), done))
             except BrokenProcessPool as error:
+                time.sleep(0.2)  # Ctrl-C ends these processes too, and is heard here then
                 why = "One of the processes that read the ranks was killed, as where the memory is used up"
                 raise ProbeError(f"{why}. Give fewer workers: each takes its own.") from error
             except BaseException:  # such as Ctrl-C: what they still do is of no use
