@@ -65,14 +65,15 @@ def in_processes(workers: int) -> Engine:
         with ProcessPoolExecutor(min(workers, len(each)), get_context("spawn"), _end_at_once) as pool:
             try:
                 return reduce(unite, _told(_as_completed(pool, some, each), len(each), done))
-            except BrokenProcessPool as error:
+            except BaseException as error:  # such as Ctrl-C: what they still do is of no use
+                # One that was starting as another was killed would be waited for without an end.
+                for process in [*(pool._processes or {}).values()]:
+                    process.terminate()
+                if not isinstance(error, BrokenProcessPool):
+                    raise
                 time.sleep(0.2)  # Ctrl-C ends these processes too, and is heard here then
                 why = "One of the processes that read the ranks was killed, as where the memory is used up"
                 raise ProbeError(f"{why}. Give fewer workers: each takes its own.") from error
-            except BaseException:  # such as Ctrl-C: what they still do is of no use
-                for process in [*(pool._processes or {}).values()]:
-                    process.terminate()
-                raise
 
     return run
 
