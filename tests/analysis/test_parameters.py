@@ -89,7 +89,7 @@ def test_a_changed_parameter_is_named_by_its_module(change, good, tmp_path):
     found = probe_analysis.diff(good, run(tmp_path, change))
     assert CHANGES[change] in found.verdict.sentence
     assert found.runs[0].first(backward=False).cause == "parameters"
-    assert found.verdict.found.pair.a.path == change.rpartition(".")[0]
+    assert found.verdict.call.path == change.rpartition(".")[0]
 
 
 class Table(nn.Module):

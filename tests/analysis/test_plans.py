@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import random
 from collections.abc import Callable
@@ -12,11 +13,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_dump import write
-from probe_analysis import first_non_finite, in_processes, trend
+from plain_dump import below, write
+from probe_analysis import diff, first_non_finite, in_processes, trend
+from probe_analysis.diff.run_diff import RankStep
 from probe_analysis.frame import Framed
 from probe_format.cli.main import main
 from probe_format.errors import FormatError
+
+
+def apart(dump: Path, **how: Any) -> Framed:
+    return diff(dump, dump.with_name("other"), **how)
+
 
 #: The words of a command -> the function behind it.
 ASKED: dict[str, Callable[..., Framed]] = {
@@ -24,6 +31,7 @@ ASKED: dict[str, Callable[..., Framed]] = {
     "trend gradients": partial(trend, quantity="gradients"),
     "trend updates": partial(trend, quantity="updates"),
     "trend activations": partial(trend, quantity="activations", statistic="magnitude"),
+    "diff": apart,
 }
 
 
@@ -34,9 +42,26 @@ def broken(folder: Path, steps: int = 3) -> Path:
     return folder
 
 
+def nudged(folder: Path) -> None:
+    """Write the same dump beside it with honest noise; from step 1 on another weight on rank 3, and another call."""
+    for place in sorted(write(folder, 3, 4).glob("step*/rank*")):
+        draw, step, rank = random.Random(f"{place}"), place.parent.name[-1], place.name[-1]
+        document = json.loads((place / "dump.json").read_text())
+        for _, node in below(document["data"]):
+            for key in ("Max", "Min", "Mean", "Norm") if isinstance(node, dict) and "Norm" in node else ():
+                node[key] *= 1.0 + 1e-7 * draw.uniform(-1, 1)
+        if step > "0" and rank == "3":
+            document["data"]["Module.head.MLP.forward.0"]["parameters"]["weight"]["Norm"] *= 1.5
+        if step == "1" and rank == "0":
+            del document["data"]["Functional.layer_norm.1.forward"]
+        (place / "dump.json").write_text(json.dumps(document))
+
+
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return broken(tmp_path_factory.mktemp("plans"))
+    folder = tmp_path_factory.mktemp("plans")
+    nudged(folder / "other")
+    return broken(folder / "dump")
 
 
 def said(found: Framed) -> Any:
@@ -67,14 +92,26 @@ def test_any_order_and_grouping_gives_the_same(asked: str, draw: random.Random, 
     assert [*found.skipped] == ["step1/rank2"]
 
 
-@pytest.mark.parametrize("asked", ["nan", "trend updates"])
-def test_processes_print_the_same(asked: str, dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("asked", ["nan", "trend updates", "diff ../other"])
+@pytest.mark.parametrize("form", ["json", "table"])
+def test_processes_print_the_same(
+    asked: str, form: str, dump: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     command, *words = asked.split()
+    monkeypatch.chdir(dump)
     printed = []
     for more in ([], ["--workers", "2"]):
-        assert main([command, str(dump), *words, "--format", "json", *more]) in (0, 1)
+        assert main([command, ".", *words, "--format", form, *more]) in (0, 1)
         printed.append(capsys.readouterr())
-    assert printed[0] == printed[1] and "step1/rank2 is skipped" in printed[0].err
+    assert printed[0] == printed[1] and "step1/rank2 is skipped" in "".join(printed[0])
+
+
+def runs_in(read: Any) -> list[Any]:
+    """What was read by itself: a run, or two that were compared, of which nothing may be left."""
+    if not isinstance(read, RankStep):
+        return [read]
+    assert {*vars(read.pairing)} == {"a", "b", "options", "noise"}
+    return [read.pairing.a, read.pairing.b]
 
 
 @pytest.mark.parametrize("asked", ASKED)
@@ -85,25 +122,26 @@ def test_what_is_kept_of_a_run_is_small(asked: str, dump: Path) -> None:
     def run(work: Any, parts: Any, unite: Any, done: Any = None) -> Any:
         for part in parts:
             kept.append(len(pickle.dumps(work(part))) / len(part))
-            for _, each in part:
-                assert {*vars(each)} == {"label", "rank"} and "records" not in vars(each.rank)
-                assert not {"documents", "construct", "stack"} & {*vars(each.rank)}
+            for run in (run for _, each in part for run in runs_in(each)):
+                assert {*vars(run)} == {"label", "rank"} and "records" not in vars(run.rank)
+                assert not {"documents", "construct", "stack"} & {*vars(run.rank)}
         raise FormatError("as far as this")
 
     with pytest.raises(FormatError, match="as far as this"):
         ASKED[asked](dump, engine=run)
-    assert len(kept) == (4 if asked == "trend updates" else 12)
+    assert len(kept) == (4 if asked in ("trend updates", "diff") else 12)
     assert max(kept) < 0.35 * (dump / "step0/rank0/dump.json").stat().st_size
 
 
 def test_none_that_can_be_read_is_an_error(tmp_path: Path) -> None:
-    for file in write(tmp_path, 1, 2).rglob("dump.json"):
+    nudged(tmp_path / "other")
+    for file in write(tmp_path / "dump", 1, 2).rglob("dump.json"):
         file.write_text("{")
     for ask in ASKED.values():
         with pytest.raises(FormatError, match="rank0"):
-            ask(tmp_path, engine=scattered(random.Random(0)))
+            ask(tmp_path / "dump", engine=scattered(random.Random(0)))
     with pytest.raises(FormatError, match="rank0"):
-        first_non_finite(tmp_path, engine=in_processes(2))
+        first_non_finite(tmp_path / "dump", engine=in_processes(2))
 
 
 def test_progress_names_what_is_read(dump: Path) -> None:
@@ -111,4 +149,5 @@ def test_progress_names_what_is_read(dump: Path) -> None:
     for ask in ASKED.values():
         ask(dump, progress=lambda *each: told.append(each))
     runs = [(f"step{n // 4}/rank{n % 4}", n + 1, 12) for n in range(12)]
-    assert told == [*runs, *runs, *((f"step2/rank{n}", n + 1, 4) for n in range(4)), *runs]
+    ranks = [[(f"step{step}/rank{n}", n + 1, 4) for n in range(4)] for step in range(3)]
+    assert told == [*runs, *runs, *ranks[2], *runs, *ranks[0], *ranks[1], *ranks[2]]

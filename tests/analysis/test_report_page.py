@@ -227,7 +227,8 @@ def test_a_narrow_window_has_one_part_below_the_other(browser: Any, tmp_path: Pa
 
 def test_a_planted_difference_comes_first(browser: Any, tmp_path: Path) -> None:
     a, b = (write(tmp_path / name, *model(planted=layer)) for name, layer in (("a", -1), ("b", 1)))
-    verdict = probe_analysis.diff(a, b).verdict
+    found = probe_analysis.diff(a, b)
+    verdict = found.verdict
     assert verdict.call is not None
     assert verdict.call.name == "Functional.linear.1.forward"
     with opened_page(browser, made(tmp_path, a, b)) as page:
@@ -239,7 +240,8 @@ def test_a_planted_difference_comes_first(browser: Any, tmp_path: Path) -> None:
         state = {line["name"]: line for line in lines(page)}
         assert "state3" in state["Functional.linear.1.forward"]["classes"]
         apart = state["Functional.linear.1.forward"]["apart"]
-        assert apart == ["", f"{probe_analysis.diff(a, b).verdict.found.returned:.3g}"]
+        planted = next(call for call in found.runs[0].calls if call.pair.a is verdict.call)
+        assert apart == ["", f"{planted.returned:.3g}"]
         detail = page.inner_text("#detail")
         assert "makes a difference" in detail
         titles = [cell.get_attribute("title") for cell in page.locator("#detail td.number").all()]

@@ -6,15 +6,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter, or_
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from probe_format.errors import FormatError
 
 from .engine import Engine
-from .run import Progress, Run
+from .run import Progress
 
+
+class Readable(Protocol):
+    """Be what is read by itself: a run, or two that are compared."""
+
+    @property
+    def label(self) -> str: ...
+    def forget(self) -> None: ...
+
+
+Q = TypeVar("Q", bound=Readable)
 R = TypeVar("R")
-Numbered = tuple[int, Run]
 
 
 class Skipped(dict[str, str]):
@@ -44,8 +53,8 @@ class Skipped(dict[str, str]):
 
     def read(
         self,
-        work: Callable[[Run, dict[Any, Any]], R],
-        parts: Sequence[Sequence[Numbered]],
+        work: Callable[[Q, dict[Any, Any]], R],
+        parts: Sequence[Sequence[tuple[int, Q]]],
         engine: Engine,
         progress: Progress | None,
     ) -> Iterator[R]:
@@ -71,7 +80,7 @@ class Skipped(dict[str, str]):
 
 
 def _read(
-    work: Callable[[Run, dict[Any, Any]], R], part: Sequence[Numbered]
+    work: Callable[[Q, dict[Any, Any]], R], part: Sequence[tuple[int, Q]]
 ) -> Mapping[int, R | FormatError]:
     """Return what comes of each run of a part, or why it cannot be read. Two runs are in memory at a time."""
     found, known = dict[int, R | FormatError](), dict[Any, Any]()

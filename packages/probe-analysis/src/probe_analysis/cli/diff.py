@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +10,25 @@ from probe_format.cli import Command, add_dump, add_part, shown
 from probe_format.terminal import say, tell
 
 from probe_analysis.align.mapping import suggest_mapping
-from probe_analysis.diff.call_diff import CallDiff
 from probe_analysis.diff.diff import Diff, diff
 from probe_analysis.replay.decide import decide
 from probe_analysis.whole_file import write_whole
 
-from .options import add_comparison, add_table, comparison, part, show
+from .options import add_comparison, add_engine, add_table, comparison, engine, part, show
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    with shown("diff", "calls") as progress:
-        found = diff(arguments.a, arguments.b, progress=progress, **part(arguments), **comparison(arguments))
+    rows = bool(arguments.format != "table" or arguments.output)
+    how = {"engine": engine(arguments), "rows": rows, **part(arguments), **comparison(arguments)}
+    with shown("diff") as progress:
+        found = diff(arguments.a, arguments.b, progress=progress, **how)
     beside = tell if arguments.format != "table" and not arguments.output else say
     if arguments.suggest_map:
         write_whole(arguments.suggest_map, _mapping_text(found))
         beside(f"wrote {arguments.suggest_map}: check it, then give it with --map")
-    calls = [(run.a.label, call) for run in found.runs for call in run.calls if not call.exact]
-    show("diff", found, arguments, _story(found), calls, "more records", _row)
+    changed = sum(run.changed for run in found.runs)
+    first = [] if rows else [*islice(_rows(found), arguments.rows)]
+    show("diff", found, arguments, _story(found), first, "more records", total=changed)
     if arguments.replay:
         beside(*_decided(found, (arguments.a, arguments.b)))
     return 1 if found.verdict.state == "different" else 0
@@ -47,6 +50,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", help="the other one")
     add_part(parser)
     add_comparison(parser)
+    add_engine(parser)
     parser.add_argument("--suggest-map", metavar="FILE", help="write a draft of such a file")
     what = "run the named call again, exactly, and say which side is wrong (task tensor)"
     parser.add_argument("--replay", action="store_true", help=what)
@@ -59,6 +63,8 @@ def _mapping_text(found: Diff) -> str:
     for run in found.runs:
         for whole, own in zip((layers, apis), run.alignment.renamed(), strict=True):
             whole.update({name: other for name, other in own.items() if name not in whole})
+        if len(found.runs) > 1:
+            run.forget()
     return suggest_mapping(layers, apis)
 
 
@@ -73,18 +79,21 @@ def _story(found: Diff) -> Iterator[str]:
         yield f"{run.a.label} with {run.b.label}: {run.amounts}"
         for what, backward in (("forward", False), ("backward", True)):
             first = run.first(backward=backward)
-            if first is not None:
-                yield f"  {what}: {first.pair.a.name} ({first.cause})"
-        for which, calls in (("first", run.alignment.only_a), ("second", run.alignment.only_b)):
+            if first is not None and first.call is not None:
+                yield f"  {what}: {first.call.name} ({first.cause})"
+        for which, calls in zip(("first", "second"), run.lone, strict=True):
             if calls:
-                names = ", ".join(call.name for call in calls[:3]) + (", ..." if len(calls) > 3 else "")
+                names = ", ".join(calls[:3]) + (", ..." if len(calls) > 3 else "")
                 yield f"  in the {which} run alone: {len(calls)} records ({names})"
 
 
-def _row(each: tuple[str, CallDiff]) -> dict[str, Any]:
-    label, call = each
-    row = Diff.row((label, *call.cells))
-    return row | {"other": "" if row["other"] == row["call"] else row["other"]}
+def _rows(found: Diff) -> Iterator[dict[str, Any]]:
+    """Yield the rows of what is not exactly the same."""
+    for run in found.runs:
+        for call in run.each() if run.changed else ():
+            if not call.exact:
+                row = Diff.row((run.a.label, *call.cells))
+                yield row | {"other": "" if row["other"] == row["call"] else row["other"]}
 
 
 main = Command(

@@ -104,11 +104,12 @@ def show(
     rows: Sequence[Any] = (),
     more: str = "",
     row: Callable[[Any], Mapping[str, Any]] = dict,
+    total: int = 0,
 ) -> None:
     """Print a result for people, and write all of it to ``--output``; or print that, for a program.
 
     rows: what people are shown below the story. more: what there is when they are not shown all.
-    row: makes the row of one of them.
+    row: makes the row of one of them. total: how many there are, where these are the first.
     """
     place, form = arguments.output, arguments.format
     form = SUFFIXES.get(Path(place).suffix.lower(), form) if place and form == "table" else form
@@ -119,8 +120,8 @@ def show(
     say(*story, *(f"note: {remark}" for remark in found.remarks))
     if rows[: arguments.rows] and not place:
         say("", *table([*map(row, rows[: arguments.rows])], "table").split("\n"))
-        if len(rows) > arguments.rows:
-            say(f"... and {len(rows) - arguments.rows} {more}: --rows N or -o FILE shows them")
+        if (left := max(total, len(rows)) - arguments.rows) > 0:
+            say(f"... and {left} {more}: --rows N or -o FILE shows them")
     if place:  # where it cannot be written, what was found is on the terminal
         write_whole(place, _text(command, found, form) + "\n")
 

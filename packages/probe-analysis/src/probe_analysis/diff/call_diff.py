@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby, zip_longest
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from attrs import define, field
 from probe_format.errors import FormatError
@@ -34,6 +34,7 @@ from .in_floats import FloatRecords
 #: What a call did that the other did not: got other arguments, other parameters, other tensors from a part of the
 #: run that is not recorded, or gave another result for what it got.
 Cause = Literal["arguments", "parameters", "input", "output"]
+CAUSES: tuple[Cause, ...] = get_args(Cause)
 
 Floats = Sequence[float]
 #: How many pairs are compared at once: of all of them the numbers would be in memory twice.

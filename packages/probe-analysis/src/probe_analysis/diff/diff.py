@@ -1,23 +1,23 @@
 """Compare two dumps: every step and rank that both have, call by call."""
 
-import math
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 from attrs import field, frozen
 from probe_format.errors import FormatError
 
-from probe_analysis.align.alignment import align
 from probe_analysis.align.mapping import Mapping
-from probe_analysis.calls.compact_run import CompactRun, Shared
+from probe_analysis.calls.engine import Engine, in_process
 from probe_analysis.calls.run import Call, Progress, Run, Source, runs_of
 from probe_analysis.calls.skipped import Skipped
-from probe_analysis.compare.levels import SIDES
 from probe_analysis.frame import Framed
 
-from .call_diff import Comparison
-from .run_diff import Look, RunDiff, compare_runs
-from .verdict import State, Verdict
+from .earlier import Past
+from .pairing import Options, Pairing
+from .run_diff import Look, RankStep, RunDiff, compare_runs
+from .verdict import STATES, State, Verdict
 
 
 @frozen(eq=False, repr=False)
@@ -42,8 +42,7 @@ class Diff(Framed):
         The first step with one decides; within it the rank in which the fewest calls come before it, as collectives
         carry a difference to the other ranks: what one of them returns is named where no rank has a call to blame.
         """
-        order: tuple[State, ...] = ("different", "within tolerance", "same")
-        state = min((r.verdict.state for r in self.runs), key=order.index)
+        state = max((r.verdict.state for r in self.runs), key=STATES.index)
         found = [r for r in self.runs if r.verdict.state == state]
         in_step = [r.verdict for r in found if r.a.rank.step == found[0].a.rank.step]
         return min(in_step, key=lambda v: (v.received, v.place))
@@ -68,11 +67,11 @@ class Diff(Framed):
         """Yield the calls with a cause of their own, those of the run that decides first."""
         for run in sorted(self.runs, key=lambda run: run.verdict is not self.verdict):
             if run.verdict.state == self.state:
-                yield from run.blamed()
+                yield from run.blamed
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield a row for each pair of calls, in the order of execution."""
-        return ((run.a.label, *call.cells) for run in self.runs for call in run.calls)
+        return ((run.a.label, *cells) for run in self.runs for cells in run.rows())
 
 
 def diff(
@@ -85,6 +84,8 @@ def diff(
     step: int | None = None,
     rank: int | None = None,
     load: bool = True,
+    rows: bool = False,
+    engine: Engine = in_process,
     progress: Progress | None = None,
 ) -> Diff:
     """Compare two dumps, by Probe or by msprobe, of the same framework or of two.
@@ -94,50 +95,64 @@ def diff(
     tolerance: the relative difference that one call may make by itself; by dtype and length of the sums when None.
     step, rank: only these; None for all that both have.
     load: whether saved tensors are compared element by element, where both dumps have them.
-    progress: called with (label, calls compared, calls in all).
+    rows: whether the rows are kept; else ranks are compared again when they are asked for, but one alone in its step.
+    engine: what compares the ranks of a step: `in_process`, `in_processes` or `on_dask`.
+    progress: called with (label, ranks compared, ranks in all) of a step; with calls, where it has one rank.
     A rank that cannot be read, or has nothing in common with its other, is skipped, and noted.
     Raises FormatError when all are, or the two have no step and rank in common.
     """
     ones, twos = (list(runs_of(dump, step=step, rank=rank)) for dump in (a, b))
     thirds = list(runs_of(noise, step=step, rank=rank)) if noise is not None else []
-    return diff_runs(ones, twos, thirds, mapping=mapping, tolerance=tolerance, load=load, progress=progress)
+    return diff_runs(
+        ones, twos, thirds, Options(mapping, tolerance, load, rows), engine=engine, progress=progress
+    )
 
 
 def diff_runs(
     ones: Sequence[Run],
     twos: Sequence[Run],
-    noise: Sequence[Run] = (),
+    noise: Sequence[Run],
+    options: Options,
     *,
-    mapping: Mapping | None = None,
-    tolerance: float | None = None,
-    load: bool = True,
+    engine: Engine = in_process,
     progress: Progress | None = None,
     look: Look | None = None,
 ) -> Diff:
     """Compare the runs of two dumps, as `diff` does.
 
-    look: called with each record that is read, once; those that only one run has are not.
+    look: called with each record that is read, once; those that only one run has are not. Then all stays in memory.
     """
-    thirds = {_place(run): run for run in noise}
     pairs, only_a, only_b = _paired(ones, twos)
     if not pairs:
         raise FormatError(
             f"The two dumps have no step and rank in common: the first has {', '.join(r.label for r in ones)}, "
             f"the second {', '.join(r.label for r in twos)}. Give one step folder or rank folder of each."
         )
-    found: list[RunDiff] = []
-    skipped = Skipped()
-    for one, two in pairs:
-        shared, earlier = Shared(), [run for run in found if run.a.rank.step != one.rank.step]
-        third = thirds.get(_place(one)) or (next(iter(thirds.values())) if len(thirds) == 1 else None)
-        with skipped.trying(one.label):
-            x, y = CompactRun.of(one, shared), CompactRun.of(two, shared)
-            floors = {} if third is None else _noise(Comparison(x, CompactRun.of(third, shared), load))
-            how = Comparison(x, y, load)
-            told = compare_runs(how, align(x, y, mapping), (tolerance, floors), earlier, progress, look)
-            found.append(told)
+    found, before = list[RunDiff](), list[RunDiff]()
+    skipped, past = Skipped(), Past()
+    alone = len({one.rank.step for one, _ in pairs}) == len(pairs)
+    keep, engine = alone or look is not None, in_process if alone else engine
+    work = partial(_compared, progress if alone else None, look)
+    for _, step in groupby(pairs, lambda pair: pair[0].rank.step):
+        each = [Pairing(*both, options, _noise_of(both[0], noise)) for both in step]
+        parts = [[(n, RankStep(x, past.of(x.a.rank.number), keep))] for n, x in enumerate(each)]
+        now = [*skipped.read(work, parts, engine, None if alone else progress)]
+        for run in before if look is None else ():
+            run.forget()
+        past, before = past.after(now), now
+        found += now
     skipped.unless(found)
     return Diff(tuple(found), tuple(r.label for r in only_a), tuple(r.label for r in only_b), skipped)
+
+
+def _compared(progress: Progress | None, look: Look | None, step: RankStep, _: object) -> RunDiff:
+    return compare_runs(step, progress, look)
+
+
+def _noise_of(run: Run, noise: Sequence[Run]) -> Run | None:
+    """Return the run that repeats one; a single one does for all."""
+    same = (third for third in noise if _place(third) == _place(run) or len(noise) == 1)
+    return next(same, None)
 
 
 def _place(run: Run) -> tuple[int | None, int | None, str | None]:
@@ -152,12 +167,3 @@ def _paired(ones: Sequence[Run], twos: Sequence[Run]) -> tuple[list[tuple[Run, R
     pairs = [(run, second[_place(run)]) for run in ones if _place(run) in second]
     taken = {id(run) for pair in pairs for run in pair}
     return pairs, [r for r in ones if id(r) not in taken], [r for r in twos if id(r) not in taken]
-
-
-def _noise(twice: Comparison) -> dict[str, float]:
-    """Return record -> the level at which two runs of the same program are apart there."""
-    found = {}
-    for each in [*twice.each(align(twice.a, twice.b).pairs)]:
-        apart = (level.largest for _, level in each.levels(*SIDES))
-        found[each.pair.a.name] = max((level for level in apart if level < math.inf), default=0.0)
-    return found

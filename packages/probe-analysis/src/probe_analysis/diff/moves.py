@@ -1,17 +1,19 @@
 """Compare what an optimizer made of the gradients in two runs, by sketches of the parameters before and after it."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from statistics import median
 
 from attrs import frozen
 
+from probe_analysis.align.alignment import Pair
 from probe_analysis.calls.run import GRADIENTS
 from probe_analysis.compare.level import along, unit_of
 from probe_analysis.compare.levels import level_of
 
 from .call_diff import CallDiff, Comparison, Tensor
+from .pairing import Pairing
 
 _OTHERS = 10.0
 """How many times the median of all parameters one may be off: what an optimizer makes of each gradient's norm."""
@@ -23,8 +25,8 @@ _ERRORS, _FLIPPED = 3.0, 30.0
 #: The path of a module, and the name of its parameter.
 Name = tuple[str, str]
 Both = tuple[Tensor, Tensor]
-Step = tuple[Comparison, Sequence[CallDiff]]
-"""Two runs of a step, and how their calls differ."""
+Step = tuple[Comparison, Iterable[Pair]]
+"""Two runs of a step, and which of their calls belong together."""
 
 
 def reached(way: float, error: float) -> float:
@@ -34,18 +36,24 @@ def reached(way: float, error: float) -> float:
 
 @frozen(slots=False, eq=False)
 class Moves:
-    """Say how far the step `before` this one may have brought each parameter apart."""
+    """Say how far the step `before` this one, which is read again, may have brought each parameter apart.
 
-    before: Step | None
-    now: Step
+    how, calls: the two runs of this step, and how their calls differ.
+    """
+
+    before: Pairing | None
+    how: Comparison
+    calls: Sequence[CallDiff]
 
     @cached_property
     def _known(self) -> Mapping[Name, tuple[Both, Both, Both]]:
         """Return parameters that differ: in the step before, their gradients there, and now."""
         if self.before is None:
             return {}
-        now, was = dict(_tensors(self.now, changed=True)), dict(_tensors(self.before))
-        gradients = dict(_tensors(self.before, gradients=True))
+        a, b, alignment, _ = self.before.read
+        before = Comparison(a, b, load=False), alignment.pairs
+        now = dict(_tensors((self.how, (each.pair for each in self.calls if each.changed))))
+        was, gradients = dict(_tensors(before)), dict(_tensors(before, gradients=True))
         return {x: (was[x], gradients[x], now[x]) for x in now.keys() & was.keys() & gradients.keys()}
 
     @cached_property
@@ -84,14 +92,13 @@ class Moves:
         return {name: abs(x - common) / (share + others) for name, (x, share) in found.items()}
 
 
-def _tensors(step: Step, *, gradients: bool = False, changed: bool = False) -> Iterator[tuple[Name, Both]]:
-    """Yield the parameters in both runs, or their gradients. changed: only those of calls that differ."""
-    how, calls = step
-    for each in calls:
-        call = each.pair.a
-        kind = call.kind in GRADIENTS if gradients else call.kind == "module" and not call.backward
-        if kind and (each.changed or not changed):
-            for slot, one, two in how.tensors(each.pair, "out" if gradients else "parameter"):
+def _tensors(step: Step, *, gradients: bool = False) -> Iterator[tuple[Name, Both]]:
+    """Yield the parameters in both runs, or their gradients."""
+    how, pairs = step
+    for pair in pairs:
+        call = pair.a
+        if call.kind in GRADIENTS if gradients else call.kind == "module" and not call.backward:
+            for slot, one, two in how.tensors(pair, "out" if gradients else "parameter"):
                 name = slot.rpartition(".")[0] if gradients else slot.partition(".")[2]
                 yield (call.path, name), (one, two)
 

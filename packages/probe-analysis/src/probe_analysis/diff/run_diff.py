@@ -1,8 +1,9 @@
 """Compare one rank of one step with that of another dump, call by call."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from attrs import evolve, frozen
 from probe_format.errors import FormatError
@@ -13,95 +14,133 @@ from probe_analysis.align.alignment import Alignment
 from probe_analysis.calls.compact_run import CompactRun
 from probe_analysis.calls.run import GRADIENTS, Call, Progress, Run
 
-from .call_diff import CallDiff, Comparison
+from .call_diff import CAUSES, CallDiff, Comparison
 from .causes import Causes
 from .course import Course, other_functions
+from .earlier import Earlier
 from .expected import expect
 from .idle import idle_calls
 from .likeness import no_causes, not_compared, recorded_otherwise, unlike, what_is_in
 from .missing import MissingCall
 from .moves import Moves
+from .pairing import Pairing
 from .verdict import Verdict, also, verdict_of
 
 #: Called with each call that is compared, its record's marks and what is in it: the first run's, then the second's.
 Look = Callable[[Call, Any, Parts], None]
 
 
-@frozen(eq=False, repr=False)
-class RunDiff:
-    """Hold how one rank of one step differs between two dumps.
+class Blamed(NamedTuple):
+    """Hold what is blamed: the cause in a word or two, a sentence, and the call; None where it is none."""
 
-    calls: every pair, in the order in which the first run completed them.
+    cause: str
+    sentence: str
+    call: Call | None
+
+
+@frozen(slots=False, eq=False, repr=False)
+class RunDiff:
+    """Hold how one rank of one step differs between two dumps, in little memory.
+
+    blamed: the cause of each call that has one: the verdict's first.
     notes: what was not compared, and why.
+    amounts: in words how many pairs were compared, how they were found, and how many are exactly the same.
+    pairs, changed: how many pairs there are, and how many of them are not exactly the same.
+    lone: the names of the records that the first run has alone, and of those of the second.
+    gradients: the level at which the gradients of parameters are apart, in the median of those that are.
+    left: the marks of what functions wrote in place and that differs: parameters and moments live on.
+    alone: in words the first call that only one of the runs has: what it wrote may be seen later. Else empty.
+    cells: of each pair the row, as spec/results.md has it; None where that was not asked for.
     """
 
-    a: CompactRun
-    b: CompactRun
-    alignment: Alignment
-    calls: tuple[CallDiff, ...]
+    pairing: Pairing
+    earlier: Earlier
     verdict: Verdict
-    notes: tuple[str, ...] = ()
+    blamed: tuple[Blamed, ...]
+    notes: tuple[str, ...]
+    amounts: str
+    pairs: int
+    changed: int
+    lone: tuple[Sequence[str], Sequence[str]]
+    gradients: float
+    left: frozenset[int]
+    alone: str
+    cells: tuple[tuple[Any, ...], ...] | None
 
     @property
-    def amounts(self) -> str:
-        """Return in words how many pairs were compared, how they were found, and how many are exactly the same."""
-        wrappers = f", {len(self.alignment.wrappers)} of wrappers left out" if self.alignment.wrappers else ""
-        exact = sum(call.exact for call in self.calls)
-        matched = f"{_counted(self.calls)} matched ({self.alignment.how}{wrappers})"
-        return f"{matched}; {exact} records are exactly the same"
+    def a(self) -> Run:
+        return self.pairing.a
+
+    @property
+    def b(self) -> Run:
+        return self.pairing.b
+
+    @cached_property
+    def calls(self) -> tuple[CallDiff, ...]:
+        """Return every pair, in the order in which the first run completed them: compared again, if need be."""
+        return compare_runs(RankStep(self.pairing, self.earlier, keep=True)).calls
+
+    @property
+    def alignment(self) -> Alignment:
+        return self.pairing.read[2]
 
     def __repr__(self) -> str:
         both = f"{self.a.label} with {self.b.label}"
-        return f"<RunDiff of {both}: {self.verdict.state}, {len(self.calls)} pairs>"
+        return f"<RunDiff of {both}: {self.verdict.state}, {self.pairs} pairs>"
 
-    def first(self, *, backward: bool) -> CallDiff | None:
+    def first(self, *, backward: bool) -> Blamed | None:
         """Return the first call with a cause of its own, in the forward or in the backward pass."""
-        named = self.verdict.found  # a module with other parameters ends after the calls that use them
-        if named is not None and named.cause is not None and named.pair.a.backward == backward:
-            return named
-        return next((c for c in self.calls if c.cause is not None and c.pair.a.backward == backward), None)
+        return next(
+            (x for x in self.blamed if x.call and x.cause in CAUSES and x.call.backward == backward), None
+        )
+
+    def each(self) -> Iterator[CallDiff]:
+        """Yield every pair. Where they are compared again for that, they do not stay in memory."""
+        again = "calls" not in vars(self)
+        try:
+            yield from self.calls
+        finally:
+            if again:
+                self.forget()
+
+    def rows(self) -> Iterable[tuple[Any, ...]]:
+        """Return the row of each pair."""
+        return (call.cells for call in self.each()) if self.cells is None else self.cells
+
+    def forget(self) -> None:
+        """Let go of what was read. It is read and compared again when it is asked for."""
+        vars(self).pop("calls", None)
+        self.pairing.forget()
+
+
+@frozen(eq=False)
+class RankStep:
+    """Hold one rank of a step, before it is compared. keep: whether all of the comparison stays in memory."""
+
+    pairing: Pairing
+    earlier: Earlier
+    keep: bool = False
 
     @property
-    def left(self) -> frozenset[int]:
-        """Return the marks of what functions wrote in place and that differs: parameters and moments live on."""
-        wrote = (x for x in self.calls if x.changed and x.pair.a.what.endswith("_") and not x.pair.a.backward)
-        return frozenset(level.mark for each in wrote for _, level in each.levels("out"))
+    def label(self) -> str:
+        return self.pairing.label
 
-    def blamed(self) -> Iterator[tuple[str, str, Call | None]]:
-        """Yield the cause of each call that has one, a sentence, and the call: the verdict's first."""
-        verdict, first = self.verdict, self.verdict.found
-        if verdict.state != "same":
-            other = "earlier" if verdict.state == "different" else "rounding"
-            cause = "only one run" if first is None else first.cause or other
-            yield cause, verdict.sentence, verdict.call
-        how = Comparison(self.a, self.b, load=False)
-        for each in self.calls:
-            if each.cause is not None and each is not first:
-                yield each.cause, verdict_of(how, each), each.pair.a
-
-    @property
-    def alone(self) -> str:
-        """Return in words the first call that only one of the runs has: what it wrote may be seen later. Else empty."""
-        for which, calls in zip(("first", "second"), self.alignment.lone(self.a, self.b), strict=True):
-            for call in calls:
-                if call.kind in ("module", "api") and not call.backward:
-                    return f" Before it, in {self.a.label}, {call.name} is called in the {which} run alone."
-        return ""
+    def forget(self) -> None:
+        """Let go of what was read, but where it is to stay."""
+        for pairing in () if self.keep else (self.pairing, self.earlier.before):
+            if pairing is not None:
+                pairing.forget()
 
 
-def compare_runs(
-    how: Comparison,
-    alignment: Alignment,
-    expected: tuple[float | None, Mapping[str, float]],
-    earlier: Sequence[RunDiff],
-    told: Progress | None,
-    look: Look | None,
-) -> RunDiff:
-    """Compare two runs. expected: the last two arguments of `expect`. earlier: what was found in the steps before."""
-    a, b = how.a, how.b
+def compare_runs(of: RankStep, told: Progress | None = None, look: Look | None = None) -> RunDiff:
+    """Compare two runs. Raises FormatError where they cannot be read, or have nothing in common."""
+    earlier, options = of.earlier, of.pairing.options
+    a, b, alignment, floors = of.pairing.read
+    how = Comparison(a, b, options.load)
     calls = _compared(how, alignment, told, look)
     other = None if how.across else recorded_otherwise(a, b)
     others = frozenset[str]() if other is not None else other_functions(alignment, a, b)
+    expected = options.tolerance, floors
     course, found = _judged(calls, others, how, expected, earlier)
     if any(only_views(each.pair.a.name) for each in found):
         idle = idle_calls(how, alignment.pairs)
@@ -117,8 +156,26 @@ def compare_runs(
     if verdict.state != "different" and unlike(how, alignment):
         why = "the two dumps have neither numbers nor checksums of one kind in common"
         raise FormatError(f"{a.label}: {why}. Dump both with the same summary_mode.")
-    notes = *not_compared(how, calls, other, alignment.beyond(a, b)), *no_causes(course)
-    return RunDiff(a, b, alignment, tuple(calls), verdict, notes)
+    exact = sum(call.exact for call in calls)
+    wrappers = f", {len(alignment.wrappers)} of wrappers left out" if alignment.wrappers else ""
+    run = RunDiff(
+        of.pairing,
+        earlier,
+        verdict,
+        tuple(_blamed(how, calls, verdict)),
+        (*not_compared(how, calls, other, alignment.beyond(a, b)), *no_causes(course)),
+        f"{_counted(calls)} matched ({alignment.how}{wrappers}); {exact} records are exactly the same",
+        len(calls),
+        len(calls) - exact,
+        ([call.name for call in alignment.only_a], [call.name for call in alignment.only_b]),
+        _of_gradients(calls),
+        _left(calls),
+        _alone(alignment, a, b),
+        tuple(call.cells for call in calls) if options.rows else None,
+    )
+    if of.keep:
+        vars(run)["calls"] = tuple(calls)
+    return run
 
 
 def _compared(
@@ -146,28 +203,43 @@ def _judged(
     others: frozenset[str],
     how: Comparison,
     expected: tuple[float | None, Mapping[str, float]],
-    earlier: Sequence[RunDiff],
+    earlier: Earlier,
 ) -> tuple[Course, list[CallDiff]]:
-    """Return the calls in their order, and those with a cause, the first to be named first."""
-    before = _before(how, earlier)
-    course = Course(how.a, calls, how.told.levels, others, before.left if before is not None else frozenset())
+    """Return the calls in their order, and those with a cause, the first to be named first.
+
+    expected: the last two arguments of `expect`.
+    """
+    course = Course(how.a, calls, how.told.levels, others, earlier.left)
     odd = expect(course, *expected)
-    follows = any(run.verdict.state == "different" for run in earlier)
-    moved = any(run.verdict.state != "same" for run in earlier)
-    step = None if before is None else (Comparison(before.a, before.b, load=False), before.calls)
-    moves = Moves(step, (how, calls))
-    return course, Causes(course, odd, follows, _of_gradients(earlier), how.across, moved, moves).found()
+    follows, moved = earlier.state == "different", earlier.state != "same"
+    moves = Moves(earlier.before, how, calls)
+    return course, Causes(course, odd, follows, earlier.gradients, how.across, moved, moves).found()
 
 
-def _before(how: Comparison, earlier: Sequence[RunDiff]) -> RunDiff | None:
-    """Return the same rank of the step before."""
-    return next((run for run in reversed(earlier) if run.a.rank.number == how.a.rank.number), None)
+def _blamed(how: Comparison, calls: Sequence[CallDiff], verdict: Verdict) -> Iterator[Blamed]:
+    if verdict.state != "same":
+        yield Blamed(verdict.cause, verdict.sentence, verdict.call)
+    for each in calls:
+        if each.cause is not None and each.pair.a is not verdict.call:
+            yield Blamed(each.cause, verdict_of(how, each), each.pair.a)
 
 
-def _of_gradients(earlier: Sequence[RunDiff]) -> float:
-    """Return the level at which the gradients of an earlier step were apart, in the median of those that were."""
-    each = ([c.returned for c in run.calls if c.pair.a.kind in GRADIENTS and c.changed] for run in earlier)
-    return max((median(levels) for levels in each if levels), default=0.0)
+def _left(calls: Sequence[CallDiff]) -> frozenset[int]:
+    wrote = (x for x in calls if x.changed and x.pair.a.what.endswith("_") and not x.pair.a.backward)
+    return frozenset(level.mark for each in wrote for _, level in each.levels("out"))
+
+
+def _alone(alignment: Alignment, a: CompactRun, b: CompactRun) -> str:
+    for which, calls in zip(("first", "second"), alignment.lone(a, b), strict=True):
+        for call in calls:
+            if call.kind in ("module", "api") and not call.backward:
+                return f" Before it, in {a.label}, {call.name} is called in the {which} run alone."
+    return ""
+
+
+def _of_gradients(calls: Sequence[CallDiff]) -> float:
+    levels = [x.returned for x in calls if x.pair.a.kind in GRADIENTS and x.changed]
+    return median(levels) if levels else 0.0
 
 
 def _empty(a: Run, b: Run) -> Verdict | None:
@@ -182,36 +254,33 @@ def _empty(a: Run, b: Run) -> Verdict | None:
 
 
 def _verdict(
-    how: Comparison, calls: Sequence[CallDiff], found: Sequence[CallDiff], earlier: Sequence[RunDiff]
+    how: Comparison, calls: Sequence[CallDiff], found: Sequence[CallDiff], earlier: Earlier
 ) -> Verdict:
     """Return the verdict on two runs whose calls were all made by both. found: the calls with a cause."""
     if not found:
         return _without_cause(how, calls, earlier)
     first = found[0]
     sentence = verdict_of(how, first)
-    if first.cause == "parameters":
-        before = _before(how, earlier)
-        if before is not None:
-            look = "look at the optimizer's step, or at what runs between the steps"
-            how_far = " within what rounding explains" if before.verdict.state == "within tolerance" else ""
-            sentence += f" All of {before.a.label} agrees{how_far}: {look}."
+    if first.cause == "parameters" and earlier.before is not None:
+        look = "look at the optimizer's step, or at what runs between the steps"
+        how_far = " within what rounding explains" if earlier.agreed == "within tolerance" else ""
+        sentence += f" All of {earlier.before.label} agrees{how_far}: {look}."
     if first.cause in ("input", "parameters") and not first.pair.a.backward:
-        sentence += next((run.alone for run in earlier if run.alone), "")
-    return Verdict("different", sentence + also(found), first.pair.a, first, first.pair.a.order)
+        sentence += earlier.alone
+    return Verdict("different", sentence + also(found), first.pair.a, str(first.cause), first.pair.a.order)
 
 
-def _without_cause(how: Comparison, calls: Sequence[CallDiff], earlier: Sequence[RunDiff]) -> Verdict:
+def _without_cause(how: Comparison, calls: Sequence[CallDiff], earlier: Earlier) -> Verdict:
     inexact = next((c for c in calls if c.differs), None)
     if inexact is None:
         return Verdict("same", f"All {_counted(calls)} are the same in both, as far as they were recorded.")
     call = inexact.pair.a
-    before = next((run for run in reversed(earlier) if run.verdict.state == "different"), None)
-    if before is not None:
-        sentence = f"Numbers differ from {call.name} on, as {before.a.label} differs before it."
-        return Verdict("different", sentence, call, inexact, call.order)
+    if earlier.differs:
+        sentence = f"Numbers differ from {call.name} on, as {earlier.differs} differs before it."
+        return Verdict("different", sentence, call, "earlier", call.order)
     most = f"All {_counted(calls)} are the same within what rounding explains."
     sentence = f"{most} {verdict_of(how, inexact, 'within tolerance')}"
-    return Verdict("within tolerance", sentence, call, inexact, call.order)
+    return Verdict("within tolerance", sentence, call, "rounding", call.order)
 
 
 def _counted(found: Sequence[CallDiff]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from attrs import frozen
 from probe_format.schema import Side
@@ -14,6 +14,8 @@ from probe_analysis.calls.run import BETWEEN_RANKS, GRADIENTS, AtCall, Call
 from .call_diff import CallDiff, Comparison
 
 State = Literal["same", "within tolerance", "different"]
+#: From the best to the worst.
+STATES: tuple[State, ...] = get_args(State)
 
 
 @frozen(eq=False)
@@ -22,21 +24,21 @@ class Verdict(AtCall):
 
     state: whether every number is the same, or the same within the tolerance, or one is not.
     call: the first call that makes a difference, in the first run (in the second where only that has it).
-    found: how the two calls differ; None for a call that only one run has.
+    cause: the cause of the call's difference, or ``earlier``, ``rounding`` or ``only one run``, where it has none.
     place: how many calls of its rank come before the first that shows it, in the first run.
     """
 
     state: State
     sentence: str
     call: Call | None = None
-    found: CallDiff | None = None
+    cause: str = "only one run"
     place: float = math.inf
 
     @property
     def received(self) -> bool:
         """Return whether the finding is what came from other ranks."""
-        found = self.found
-        return found is not None and found.cause == "output" and found.pair.a.name.startswith(BETWEEN_RANKS)
+        call = self.call
+        return call is not None and self.cause == "output" and call.name.startswith(BETWEEN_RANKS)
 
 
 def verdict_of(how: Comparison, found: CallDiff, state: State = "different") -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from probe_analysis.calls.run import AtCall
-from probe_analysis.diff.call_diff import CallDiff
+from probe_analysis.diff.call_diff import CAUSES, CallDiff
 from probe_analysis.diff.diff import Diff
 from probe_analysis.diff.run_diff import RunDiff
 from probe_analysis.diff.verdict import Verdict
@@ -18,7 +18,7 @@ from .facts import SIDES
 from .page import Numbering, numbers, whole
 from .run_columns import RunColumns
 
-_CAUSES = (None, "arguments", "parameters", "input", "output")
+_CAUSES = (None, *CAUSES)
 
 
 @frozen(eq=False)
@@ -125,11 +125,11 @@ def verdict_finding(found: Diff, comparisons: list[Compared]) -> dict[str, Any]:
     firsts = []
     for run, each in zip(found.runs, comparisons, strict=True):
         for backward in (False, True):
-            call = run.first(backward=backward)
-            if call is not None:
+            first = run.first(backward=backward)
+            if first is not None and first.call is not None:
                 way = "backward" if backward else "forward"
-                text = f"{run.a.label}, {way}: {call.pair.a.name} ({call.cause})"
-                firsts.append([text, each.a.number, each.a.places[call.pair.a.name]])
+                text = f"{run.a.label}, {way}: {first.call.name} ({first.cause})"
+                firsts.append([text, each.a.number, each.a.places[first.call.name]])
     each_alone = ("first", found.only_a), ("second", found.only_b)
     alone = [f"In the {which} dump alone: {', '.join(labels)}." for which, labels in each_alone if labels]
     title = f"{of.a.run.label} with {of.b.run.label}"

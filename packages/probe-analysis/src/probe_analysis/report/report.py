@@ -15,6 +15,7 @@ from probe_format.watch import watch_files
 from probe_analysis.align.mapping import Mapping
 from probe_analysis.calls.run import Call, Progress, Run, Source, runs_of
 from probe_analysis.diff.diff import Diff, diff_runs
+from probe_analysis.diff.pairing import Options
 from probe_analysis.nonfinite.first import NonFinite, non_finite_in
 from probe_analysis.nonfinite.lookout import Lookout
 from probe_analysis.whole_file import write_whole
@@ -73,7 +74,7 @@ def report(
         thirds = [] if noise is None else list(runs_of(noise, step=step, rank=rank))
         try:
             found = diff_runs(
-                draft.opened[0], draft.opened[1], thirds, mapping=mapping, tolerance=tolerance, load=load,
+                draft.opened[0], draft.opened[1], thirds, Options(mapping, tolerance, load),
                 progress=progress, look=draft.take,
             )  # fmt: skip
         except FormatError as damaged:

@@ -1,0 +1,72 @@
+"""Hold what the steps before one tell about it, in little memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from attrs import evolve, field, frozen
+
+from .pairing import Pairing
+from .verdict import STATES, State, Verdict
+
+
+class Compared(Protocol):
+    """Hold what later steps ask of two runs that were compared, as `RunDiff` does."""
+
+    @property
+    def pairing(self) -> Pairing: ...
+    @property
+    def verdict(self) -> Verdict: ...
+    @property
+    def gradients(self) -> float: ...
+    @property
+    def left(self) -> frozenset[int]: ...
+    @property
+    def alone(self) -> str: ...
+
+
+@frozen(eq=False)
+class Earlier:
+    """Hold what the steps before one tell about it, and about one of its ranks.
+
+    state: the worst of all verdicts. differs: the label of the last run that is different; empty without one.
+    gradients: the level at which gradients of parameters were apart: so far weights may be.
+    alone: in words the first call that one of two runs made alone.
+    before: the last step of the same rank. agreed: the state of its verdict. left: as in its `RunDiff`.
+    """
+
+    state: State = "same"
+    differs: str = ""
+    gradients: float = 0.0
+    alone: str = ""
+    before: Pairing | None = None
+    agreed: State = "same"
+    left: frozenset[int] = frozenset()
+
+
+@frozen(eq=False)
+class Past:
+    """Hold what is known of all steps so far. last: rank -> its last step, as in `Earlier`."""
+
+    known: Earlier = field(factory=Earlier)
+    last: Mapping[int | None, Earlier] = field(factory=dict)
+
+    def of(self, rank: int | None) -> Earlier:
+        """Return what a rank's next step begins with."""
+        own = self.last.get(rank, self.known)
+        return evolve(self.known, before=own.before, agreed=own.agreed, left=own.left)
+
+    def after(self, step: Sequence[Compared]) -> Past:
+        """Return what is known after another step. step: its ranks, in their order."""
+        known, last = self.known, dict(self.last)
+        for each in step:
+            state, pairing = each.verdict.state, each.pairing
+            known = Earlier(
+                max(known.state, state, key=STATES.index),
+                pairing.label if state == "different" else known.differs,
+                max(known.gradients, each.gradients),
+                known.alone or each.alone,
+            )
+            last[pairing.a.rank.number] = Earlier(before=pairing, agreed=state, left=each.left)
+        return Past(known, last)
