@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial, reduce
 from itertools import islice
@@ -69,7 +68,8 @@ def in_processes(workers: int) -> Engine:
                 # One that was starting as another was killed would be waited for without an end.
                 for process in [*(pool._processes or {}).values()]:
                     process.terminate()
-                if not isinstance(error, BrokenProcessPool):
+                # Where one was killed, any error may come of it, as of a pipe that is closed by then.
+                if not (isinstance(error, Exception) and pool._broken):  # type: ignore[attr-defined]
                     raise
                 time.sleep(0.2)  # Ctrl-C ends these processes too, and is heard here then
                 why = "One of the processes that read the ranks was killed, as where the memory is used up"

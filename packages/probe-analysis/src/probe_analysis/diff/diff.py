@@ -128,13 +128,15 @@ def diff_runs(
             f"The two dumps have no step and rank in common: the first has {', '.join(r.label for r in ones)}, "
             f"the second {', '.join(r.label for r in twos)}. Give one step folder or rank folder of each."
         )
+    thirds = {_place(run): run for run in noise}
+    any_third = noise[0] if len(noise) == 1 else None
     found, before = list[RunDiff](), list[RunDiff]()
     skipped, past = Skipped(), Past()
     alone = len({one.rank.step for one, _ in pairs}) == len(pairs)
     keep, engine = alone or look is not None, in_process if alone else engine
     work = partial(_compared, progress if alone else None, look)
     for _, step in groupby(pairs, lambda pair: pair[0].rank.step):
-        each = [Pairing(*both, options, _noise_of(both[0], noise)) for both in step]
+        each = [Pairing(one, two, options, thirds.get(_place(one), any_third)) for one, two in step]
         parts = [[(n, RankStep(x, past.of(x.a.rank.number), keep))] for n, x in enumerate(each)]
         now = [*skipped.read(work, parts, engine, None if alone else progress)]
         for run in before if look is None else ():
@@ -147,12 +149,6 @@ def diff_runs(
 
 def _compared(progress: Progress | None, look: Look | None, step: RankStep, _: object) -> RunDiff:
     return compare_runs(step, progress, look)
-
-
-def _noise_of(run: Run, noise: Sequence[Run]) -> Run | None:
-    """Return the run that repeats one; a single one does for all."""
-    same = (third for third in noise if _place(third) == _place(run) or len(noise) == 1)
-    return next(same, None)
 
 
 def _place(run: Run) -> tuple[int | None, int | None, str | None]:

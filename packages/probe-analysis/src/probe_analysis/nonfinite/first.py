@@ -21,6 +21,9 @@ from probe_analysis.frame import Framed
 
 from .lookout import Lookout, Risk
 
+#: How many calls that led to a finding are kept.
+BEFORE = 20
+
 
 @frozen(eq=False)
 class Finding(AtCall):
@@ -118,7 +121,7 @@ def first_non_finite(
     *,
     step: int | None = None,
     rank: int | None = None,
-    before: int = 20,
+    before: int = BEFORE,
     factor: float = 8.0,
     engine: Engine = in_process,
     progress: Progress | None = None,
@@ -141,7 +144,7 @@ def first_non_finite(
 
 def non_finite_in(lookouts: Iterable[Lookout]) -> NonFinite:
     """Return where a dump stops being finite, of which all calls were looked at. lookouts: of each of its runs."""
-    return _united([_found(lookout, before=20) for lookout in lookouts])
+    return _united([_found(lookout, BEFORE) for lookout in lookouts])
 
 
 def _read(before: int, factor: float, run: Run, _: object) -> NonFinite:

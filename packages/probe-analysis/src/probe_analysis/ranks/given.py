@@ -38,13 +38,16 @@ class JointRow:
     alike: bool
     piles: Callable[[int, str, Kind], Piles]
     kind: Callable[[Value], Kind | None]
+    _known: dict[tuple[str, Kind], Held | None] = field(factory=dict, init=False)
 
     def held(self, slot: str, kind: Kind) -> Held | None:
-        """Return who holds what; None where that is too much."""
-        found: Piles = {}
-        for first in self.parts:
-            found = united(found, self.piles(first, slot, kind), MOST[kind])
-        return held_in(found)
+        """Return who holds what; None where that is too much. Each group of replicas asks."""
+        if (slot, kind) not in self._known:
+            found: Piles = {}
+            for first in self.parts:
+                found = united(found, self.piles(first, slot, kind), MOST[kind])
+            self._known[slot, kind] = held_in(found)
+        return self._known[slot, kind]
 
     def tensors(self, value: Value) -> Held | None:
         """Return who holds which tensor; None where that is too much."""

@@ -1,8 +1,9 @@
 """Compare the ranks of one step, when what all of them hold is known."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import chain
 
 from attrs import define, evolve
 from probe_format import Rank
@@ -11,7 +12,7 @@ from probe_format.schema import Parts, Value
 from probe_analysis.calls.run import Call, Progress
 
 from .cohort import Cohort, kind_of
-from .disagreement import Disagreement, ranks_text, unreduced
+from .disagreement import Disagreement, Reason, ranks_text, unreduced
 from .expected import Expected, in_update, is_divided, reason_of
 from .given import Given, JointRow, inputs_of
 from .groups import is_collective
@@ -82,10 +83,10 @@ class _RanksOfStep:
             return  # paired by their groups instead
         row = self._row(call, joint)
         taken: set[int] = set()
-        for expected in (*given.look(call, row), *self._asked(row), *self._of_replicas(row, updates)):
+        for expected in chain(
+            given.look(call, row), self._asked(row), self._of_replicas(row, updates, taken)
+        ):
             ranks = all_of(expected.held or {})
-            if expected.slot.startswith("output") and expected.reason == "update" and ranks in taken:
-                continue  # what it returns differs because what it got does
             found = self.compare(call, expected, partial(self._unreduced, row, expected.slot))
             if found is not None:
                 taken.add(ranks)
@@ -114,7 +115,13 @@ class _RanksOfStep:
                 self.history.asked.update(matched)
                 yield Expected("asked", slot, held)
 
-    def _of_replicas(self, row: JointRow, updates: Sequence[int]) -> Iterator[Expected]:
+    def _of_replicas(
+        self, row: JointRow, updates: Sequence[int], taken: Collection[int]
+    ) -> Iterator[Expected]:
+        """Yield the tensors of a call that some group of replicas may not hold alike.
+
+        taken: of which ranks something was found in this call already.
+        """
         ranks = all_of(row.members.values())
         for slot, value in _values(row.parts).items():
             reason = reason_of(row.call, value, updates=bool(updates), weights=self.history.weights)
@@ -122,11 +129,21 @@ class _RanksOfStep:
                 continue
             held = row.tensors(value)
             groups = updates if reason == "update" else self.replicas.of(row.call)
-            for group in (each for each in groups if (each & ranks).bit_count() > 1):
+            follows = taken if reason == "update" and slot.startswith("output") else ()
+            for group in groups:
+                here = group & ranks
+                if here & here - 1 == 0:
+                    continue
+                if held is not None and (here in held or any(bits & here == here for bits in held)):
+                    if here not in follows:
+                        self._agree(reason, (row.call.name, slot, lowest(here)))
+                    continue
                 some = None if held is None else within(held, group)
                 if some is None and ranks & ~group:
                     what = f"{row.call.name}.{slot} has too many different ones to compare it in groups of replicas."
                     self.history.note("many", self.summary.step, what)
+                elif all_of(some or {}) in follows:
+                    continue  # what it returns differs because what it got does
                 elif some is None or (
                     all_of(some).bit_count() > 1
                     and not (reason == "update" and self.replicas.differ_by_expert(some))
@@ -168,12 +185,17 @@ class _RanksOfStep:
         is_known = reason != "weight" or self.history.weights or key in self.history.agreed
         if answer is False or (answer is not True and not is_known):
             return None
+        if answer is True:
+            self._agree(reason, key)
+            return None
         self.history.checked[reason] += 1
-        if answer is not True:
-            return evolve(answer, call=self._made(call, ranks) if ranks else call)
+        return evolve(answer, call=self._made(call, ranks) if ranks else call)
+
+    def _agree(self, reason: Reason, key: tuple[str, str, int]) -> None:
+        """Keep that some ranks agree. key: of a weight, as in `History`."""
+        self.history.checked[reason] += 1
         if reason == "weight":
             self.history.agreed[key] = self.summary.step
-        return None
 
     def _unreduced(self, row: JointRow, slot: str, held: Held) -> tuple[int, str]:
         own: dict[str, int] = {}

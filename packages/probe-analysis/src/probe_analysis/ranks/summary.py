@@ -170,9 +170,7 @@ def summarised(block: RankBlock) -> StepSummary:
     shared = _kept.shared = getattr(_kept, "shared", Shared()).again()
     runs: dict[bytes, list[CompactRun]] = {}
     lost, members = dict[int, str](), 0
-    # With nothing read yet: what is read of a rank goes with it.
-    fresh = (Run(run.label, evolve(run.rank)) for run in block.runs)
-    for run in sorted(fresh, key=lambda each: each.rank.number or 0):
+    for run in sorted(block.runs, key=lambda each: each.rank.number or 0):
         rank = run.rank.number or 0
         try:
             compact = CompactRun.of(run, shared, among=True)
@@ -188,6 +186,8 @@ def summarised(block: RankBlock) -> StepSummary:
     found, checked = list[Disagreement](), Counter[str]()
     _judge(block.step, [*computed(sheets)], block.tolerance, found, checked)
     cohorts = {key: Cohort.of(sheet, tuple(block.asked)) for key, sheet in zip(runs, sheets, strict=True)}
+    for run in block.runs:
+        run.forget()
     known = skipped, cohorts, groups, meshes, tuple(found), checked, 0, lost
     return StepSummary(block.step, block.there, block.tolerance, members, *known).settled()
 
