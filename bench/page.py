@@ -245,8 +245,22 @@ def _short(known: Known) -> str:
 
 _REACHED = (
     '"Without" is what a row comes to where one part of Probe\'s work is taken out (see Where it goes): the parts that '
-    "it is bound by, the first the one that brings it furthest."
+    "it is bound by, the first the one that brings it furthest. Where a row was not measured so, the most similar one "
+    "that was is named."
 )
+#: The beginning of a row that was measured without parts -> that of those that it stands for, in their order.
+_LIKE = {
+    "small L1": ("small Llama L1", "small ResNet L1"),
+    "small mix": ("small Llama mix", "small ResNet mix"),
+    "6x512 L0": ("6x512, one thread L0", "6x512 Llama L0"),
+    "6x512 L1": (
+        "6x512 mix",
+        *(f"6x512{other} {level}" for other in (", one thread", " Llama") for level in ("L1", "mix")),
+    ),
+    "ResNet-18 L1": ("ResNet-18 mix",),
+}
+#: What binds the rows of which no part can be taken out.
+_BOUND = {"share of msprobe's bytes": "each content is written once: all that is there is needed"}
 
 
 def _reached(known: Known) -> dict[str, str]:
@@ -256,6 +270,9 @@ def _reached(known: Known) -> dict[str, str]:
         for part in _left_out(a):
             tool = f"without {part}"
             found.setdefault(f"{a['name']}: share of msprobe's overhead", {})[part] = share(a, tool) or 0.0
+            if part == "numbers" and a["case"]["task"] == "statistics":  # what fast is for
+                left = (a["cpu_ratios"][tool] - 1) / (a["cpu_ratios"]["probe"] - 1)
+                found[f"{a['name']} without fast: overhead over that with it"] = {part: left}
             if a["case"]["task"] == "tensor" and not a["case"]["place"]:
                 over = _over_raw(a, tool) or 0.0
                 found.setdefault(f"{a['name']}: overhead over a raw write of the bytes", {})[part] = over
@@ -265,13 +282,25 @@ def _reached(known: Known) -> dict[str, str]:
         found.setdefault(f"{name}: in the step", {})[a["part"]] = a["per_record"]
         around = a["per_record_with_start_stop"]
         found.setdefault(f"{name}: with start, stop and step()", {})[a["part"]] = around
-    for a in _answers(known, "save without"):
-        row = f"save() of {a['name']}, statistics: us over one pass"
-        found.setdefault(row, {})[a["part"]] = a["statistics"] - a["pass"]
-    return {
+    saves = {(a["name"], a["part"]): a["statistics"] - a["pass"] for a in _answers(known, "save without")}
+    all_of_it = {a["name"]: a["statistics"] - a["pass"] for a in _answers(known, "save")}
+    for (name, part), left in saves.items():
+        if part:  # of the same run, as the machine may be another one by now
+            row = f"save() of {name}, statistics: us over one pass"
+            found.setdefault(row, {})[part] = all_of_it.get(name, math.nan) * left / saves[name, ""]
+    told = {
         row: ", ".join(f"{part} {value:.3g}" for part, value in sorted(parts.items(), key=lambda p: p[1])[:3])
         for row, parts in found.items()
     }
+    for known_as, others in _LIKE.items():
+        for row in [row for row in told if row.startswith(f"{known_as} statistics")]:
+            for other in others:
+                told.setdefault(other + row.removeprefix(known_as), f"as {known_as}: {told[row]}")
+    for row, *_ in _goals(known) if told else ():
+        bound = next((words for part, words in _BOUND.items() if part in row), None)
+        if bound is not None:
+            told.setdefault(row, bound)
+    return told
 
 
 def _parted(known: Known) -> list[Answer]:

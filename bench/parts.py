@@ -129,5 +129,6 @@ SAVE_PARTS: dict[str, Callable[[], None]] = {
 
 
 def without(name: str) -> None:
-    """Take a part out of Probe, in this process and for good. name: a key of these tables."""
-    (PARTS | TENSOR_PARTS | SAVE_PARTS)[name]()
+    """Take a part out of Probe, in this process and for good. name: a key of these tables; empty for none."""
+    if name:
+        (PARTS | TENSOR_PARTS | SAVE_PARTS)[name]()

@@ -61,7 +61,7 @@ PARTED = tuple(
     if case.setup == "small" or (case.level == "L0" and case.setup.startswith("small"))
 )
 PARTED_LARGE = tuple(
-    evolve(case, peers=("without numbers", "without calls", "msprobe"), rounds=7)
+    evolve(case, peers=("without numbers", "without calls", "msprobe"), rounds=15)
     for case in STATISTICS
     if case.level in ("L0", "L1") and case.setup in ("6x512", "ResNet-18")
 )
@@ -151,7 +151,7 @@ def _save(how: How) -> Iterator[Answer]:
 
 
 def _save_without(how: How) -> Iterator[Answer]:
-    yield from save_cost.without([*SAVE_PARTS], how.of(15), MEMORY)
+    yield from save_cost.without(["", *SAVE_PARTS], how.of(15), MEMORY)
 
 
 def _convert(how: How) -> Iterator[Answer]:

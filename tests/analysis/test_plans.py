@@ -35,11 +35,12 @@ ASKED: dict[str, Callable[..., Framed]] = {
 }
 
 
-def broken(folder: Path, steps: int = 3) -> Path:
-    """A dump of some steps and ranks, of which one cannot be read in one step."""
-    write(folder, steps, 4)
-    (folder / "step1/rank2/dump.json").write_text("{")
-    return folder
+def broken(folder: Path) -> Path:
+    """A dump of three steps and four ranks, of which one cannot be read in one step; and another dump beside it."""
+    write(folder / "dump", 3, 4)
+    (folder / "dump/step1/rank2/dump.json").write_text("{")
+    nudged(folder / "other")
+    return folder / "dump"
 
 
 def nudged(folder: Path) -> None:
@@ -59,9 +60,7 @@ def nudged(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("plans")
-    nudged(folder / "other")
-    return broken(folder / "dump")
+    return broken(tmp_path_factory.mktemp("plans"))
 
 
 def said(found: Framed) -> Any:
