@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Any
@@ -325,6 +326,25 @@ def test_a_process_that_is_killed_is_no_answer(command: str, dumps: Callable[[st
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (2, "")
     assert err.startswith(f"probe {command}: One of the processes that read the ranks was killed")
+
+
+def test_a_process_that_is_killed_while_others_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of these is waited for, and no thread of Python's pool fails on its own."""
+    begun, failed = list[Any](), list[Any]()
+    spawn = ProcessPoolExecutor._spawn_process  # type: ignore[attr-defined]
+
+    def start(pool: Any) -> None:
+        spawn(pool)
+        begun.append([*pool._processes.values()][-1])
+        begun[0].kill()
+        time.sleep(0.3)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "_spawn_process", start)
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    with pytest.raises(ProbeError, match="One of the processes that read the ranks was killed"):
+        in_processes(3)(str, range(12), max)
+    assert len(begun) == 3 and not failed
+    _until(lambda: not any(each.is_alive() for each in begun))
 
 
 def test_processes_end_with_the_one_that_started_them(dumps: Callable[[str, str], Path]) -> None:

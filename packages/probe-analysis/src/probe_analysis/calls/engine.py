@@ -62,10 +62,11 @@ def in_processes(workers: int) -> Engine:
         some = partial(in_process, work, unite=unite)
         # What was not forked shares no lock with threads of this process.
         with ProcessPoolExecutor(min(workers, len(each)), get_context("spawn"), _end_at_once) as pool:
+            # All begin at once: Python's thread that watches them fails where one is added as another is killed.
+            pool._safe_to_dynamically_spawn_children = False  # type: ignore[attr-defined]
             try:
                 return reduce(unite, _told(_as_completed(pool, some, each), len(each), done))
             except BaseException as error:  # such as Ctrl-C: what they still do is of no use
-                # One that was starting as another was killed would be waited for without an end.
                 for process in [*(pool._processes or {}).values()]:
                     process.terminate()
                 # Where one was killed, any error may come of it, as of a pipe that is closed by then.
