@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_dump import below, write
-from probe_analysis import diff, first_non_finite, in_processes, trend
+from probe_analysis import diff, first_non_finite, in_processes, ranks, trend
+from probe_analysis.calls.compact_run import Shared
 from probe_analysis.diff.run_diff import RankStep
 from probe_analysis.frame import Framed
 from probe_format.cli.main import main
@@ -150,3 +151,10 @@ def test_progress_names_what_is_read(dump: Path) -> None:
     runs = [(f"step{n // 4}/rank{n % 4}", n + 1, 12) for n in range(12)]
     ranks = [[(f"step{step}/rank{n}", n + 1, 4) for n in range(4)] for step in range(3)]
     assert told == [*runs, *runs, *ranks[2], *runs, *ranks[0], *ranks[1], *ranks[2]]
+
+
+def test_what_runs_have_in_common_is_kept_no_longer_than_they_are_read(dump: Path) -> None:
+    for ask in (apart, ranks):
+        ask(dump)
+        assert not Shared.kept().known
+        assert ask(dump).document("x") == ask(dump).document("x")

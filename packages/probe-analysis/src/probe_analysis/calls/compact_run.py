@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, count, islice
+from threading import local
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,10 @@ class Tabled:
         return [(n, slots[row]) for n, (_, rows) in enumerate(self.rows) for row in rows]
 
 
+#: What the runs that a thread has read have in common.
+_kept = local()
+
+
 @frozen(eq=False)
 class Shared:
     """Hold what runs have in common, each thing once: the forms of their records, and their lists of calls.
@@ -181,10 +186,18 @@ class Shared:
     _sheets: list[Tabled] = field(factory=list)
     _changed: dict[Any, RecordForm] = field(factory=dict)
 
-    def again(self) -> Shared:
-        """Return what further runs have in common with these, but for the calls; nothing where too much was kept."""
-        size = len(self.known) + len(self._changed) + 128 * len(self._sheets)
-        return evolve(self, calls={}) if size < MOST else Shared()
+    @staticmethod
+    def kept() -> Shared:
+        """Return what further runs have in common with those that this thread has read, but for the calls."""
+        last = getattr(_kept, "shared", Shared())
+        size = len(last.known) + len(last._changed) + 128 * len(last._sheets)
+        _kept.shared = evolve(last, calls={}) if size < MOST else Shared()
+        return _kept.shared
+
+    @staticmethod
+    def let_go() -> None:
+        """Keep nothing of what this thread has read."""
+        vars(_kept).clear()
 
     def calls(self, run: Run, *, among: bool) -> tuple[Call, ...]:
         """Return the calls of a run. among: whether they may be those of a rank that has made the same before."""

@@ -49,7 +49,7 @@ class Pairing:
 
         Raises FormatError where they cannot be read.
         """
-        shared = Shared()
+        shared = Shared.kept()
         a, b = CompactRun.of(self.a, shared), CompactRun.of(self.b, shared)
         third = None if self.noise is None else CompactRun.of(self.noise, shared)
         floors = {} if third is None else _noise(Comparison(a, third, self.options.load))

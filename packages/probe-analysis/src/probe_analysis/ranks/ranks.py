@@ -8,6 +8,7 @@ from typing import Any
 from attrs import define, field, frozen
 from probe_format.errors import FormatError, UsageError
 
+from probe_analysis.calls.compact_run import Shared
 from probe_analysis.calls.engine import Engine, in_process
 from probe_analysis.calls.run import Call, Progress, Run, Source, runs_of
 from probe_analysis.calls.skipped import Skipped
@@ -123,6 +124,7 @@ def ranks(
         steps.compared[label] = summary.members
         numbered = {number: run.rank for number, run in listed.items()}
         found += compare_step(summary, replicas, history, agree, numbered, progress)
+    Shared.let_go()
     if not steps.compared:
         raise steps.nothing()
     unmatched = [pattern for pattern in agree if pattern not in history.asked]

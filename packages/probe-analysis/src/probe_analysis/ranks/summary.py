@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from threading import local
 
 from attrs import evolve, field, frozen
 from probe_format.errors import FormatError
@@ -160,14 +159,10 @@ def _judge(
             found.append(answer)
 
 
-#: What the blocks that a thread reads have in common.
-_kept = local()
-
-
 def summarised(block: RankBlock) -> StepSummary:
     """Return what the ranks of a block hold."""
     skipped = dict[str, tuple[int, FormatError]]()
-    shared = _kept.shared = getattr(_kept, "shared", Shared()).again()
+    shared = Shared.kept()
     runs: dict[bytes, list[CompactRun]] = {}
     lost, members = dict[int, str](), 0
     for run in sorted(block.runs, key=lambda each: each.rank.number or 0):
