@@ -191,8 +191,8 @@ class Shared:
         """Return what further runs have in common with those that this thread has read, but for the calls."""
         last = getattr(_kept, "shared", Shared())
         size = len(last.known) + len(last._changed) + 128 * len(last._sheets)
-        _kept.shared = evolve(last, calls={}) if size < MOST else Shared()
-        return _kept.shared
+        _kept.shared = shared = evolve(last, calls={}) if size < MOST else Shared()
+        return shared
 
     @staticmethod
     def let_go() -> None:

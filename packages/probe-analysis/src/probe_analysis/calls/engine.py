@@ -70,7 +70,7 @@ def in_processes(workers: int) -> Engine:
                 for process in [*(pool._processes or {}).values()]:
                     process.terminate()
                 # Where one was killed, any error may come of it, as of a pipe that is closed by then.
-                if not (isinstance(error, Exception) and pool._broken):  # type: ignore[attr-defined]
+                if not (isinstance(error, Exception) and pool._broken):
                     raise
                 time.sleep(0.2)  # Ctrl-C ends these processes too, and is heard here then
                 why = "One of the processes that read the ranks was killed, as where the memory is used up"
