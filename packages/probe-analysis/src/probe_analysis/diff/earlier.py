@@ -44,6 +44,11 @@ class Earlier:
     agreed: State = "same"
     left: frozenset[int] = frozenset()
 
+    def forget(self) -> None:
+        """Let go of what was read of the step before."""
+        if self.before is not None:
+            self.before.forget()
+
 
 @frozen(eq=False)
 class Past:

@@ -111,6 +111,7 @@ class RunDiff:
         """Let go of what was read. It is read and compared again when it is asked for."""
         vars(self).pop("calls", None)
         self.pairing.forget()
+        self.earlier.forget()
 
 
 @frozen(eq=False)
@@ -127,9 +128,9 @@ class RankStep:
 
     def forget(self) -> None:
         """Let go of what was read, but where it is to stay."""
-        for pairing in () if self.keep else (self.pairing, self.earlier.before):
-            if pairing is not None:
-                pairing.forget()
+        if not self.keep:
+            self.pairing.forget()
+            self.earlier.forget()
 
 
 def compare_runs(of: RankStep, told: Progress | None = None, look: Look | None = None) -> RunDiff:
