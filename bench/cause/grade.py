@@ -17,7 +17,7 @@ GRADES = ("named", "around it", "missed", "silent")
 def graded(a: Path, b: Path, truth: Truth | None) -> tuple[str, str]:
     """Return the grade, and the sentence: ``alarm`` or ``quiet`` where nothing is wrong, else one of `GRADES`."""
     verdict = probe_analysis.diff(a, b).verdict
-    by_input = verdict.found is not None and verdict.found.cause == "input"
+    by_input = verdict.cause == "input"
     return grade_of(truth, verdict.state == "different", verdict.call, by_input), verdict.sentence
 
 
