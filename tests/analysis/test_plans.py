@@ -164,6 +164,6 @@ def test_what_runs_have_in_common_is_kept_no_longer_than_they_are_read(dump: Pat
 def test_rows_leave_nothing_in_memory_but_the_last_of_single_ranks(dump: Path, rank: int | None) -> None:
     found = diff(dump, dump.with_name("other"), rank=rank)
     assert [*found.rows()] == [*found.rows()] and found.frame().shape[0] > 30
-    read = [run for run in found.runs if {"read", "calls"} & {*vars(run.pairing), *vars(run)}]
+    read = [run for run in found.runs if {"aligned", "calls"} & {*vars(run.pairing), *vars(run)}]
     assert read == ([found.runs[-1]] if rank == 0 else [])
     assert all(run.calls[0].pair.a.rank is run.a.rank for run in found.runs)

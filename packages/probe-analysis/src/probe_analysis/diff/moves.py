@@ -50,8 +50,8 @@ class Moves:
         """Return parameters that differ: in the step before, their gradients there, and now."""
         if self.before is None:
             return {}
-        a, b, alignment, _ = self.before.read
-        before = Comparison(a, b, load=False), alignment.pairs
+        both = self.before.aligned
+        before = Comparison(both.a, both.b, load=False), both.alignment.pairs
         now = dict(_tensors((self.how, (each.pair for each in self.calls if each.changed))))
         was, gradients = dict(_tensors(before)), dict(_tensors(before, gradients=True))
         return {x: (was[x], gradients[x], now[x]) for x in now.keys() & was.keys() & gradients.keys()}

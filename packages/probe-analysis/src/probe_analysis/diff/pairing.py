@@ -1,4 +1,4 @@
-"""Hold two runs that belong together, and how they are compared. They are read when they are asked for."""
+"""Hold two runs that belong together, and how they are compared: they are read when they are asked for."""
 
 from __future__ import annotations
 
@@ -27,6 +27,19 @@ class Options:
     rows: bool = False
 
 
+@frozen(eq=False)
+class Aligned:
+    """Hold two runs that were read, and which of their calls belong together.
+
+    floors: record -> the level at which noise takes the two apart there.
+    """
+
+    a: CompactRun
+    b: CompactRun
+    alignment: Alignment
+    floors: Mapping[str, float]
+
+
 @frozen(slots=False, eq=False)
 class Pairing:
     """Hold two runs of the same step and rank.
@@ -44,20 +57,17 @@ class Pairing:
         return self.a.label
 
     @cached_property
-    def read(self) -> tuple[CompactRun, CompactRun, Alignment, Mapping[str, float]]:
-        """Return the runs, which of their calls belong together, and record -> how far noise takes them apart there.
-
-        Raises FormatError where they cannot be read.
-        """
+    def aligned(self) -> Aligned:
+        """Return the runs, read and aligned. Raises FormatError where they cannot be read."""
         shared = Shared.kept()
         a, b = CompactRun.of(self.a, shared), CompactRun.of(self.b, shared)
         third = None if self.noise is None else CompactRun.of(self.noise, shared)
         floors = {} if third is None else _noise(Comparison(a, third, self.options.load))
-        return a, b, align(a, b, self.options.mapping), floors
+        return Aligned(a, b, align(a, b, self.options.mapping), floors)
 
     def forget(self) -> None:
         """Let go of what was read. It is read again when it is asked for."""
-        vars(self).pop("read", None)
+        vars(self).pop("aligned", None)
         for run in (self.a, self.b, self.noise):
             if run is not None:
                 run.forget()

@@ -82,7 +82,7 @@ class RunDiff:
 
     @property
     def alignment(self) -> Alignment:
-        return self.pairing.read[2]
+        return self.pairing.aligned.alignment
 
     def __repr__(self) -> str:
         both = f"{self.a.label} with {self.b.label}"
@@ -136,12 +136,13 @@ class RankStep:
 def compare_runs(of: RankStep, told: Progress | None = None, look: Look | None = None) -> RunDiff:
     """Compare two runs. Raises FormatError where they cannot be read, or have nothing in common."""
     earlier, options = of.earlier, of.pairing.options
-    a, b, alignment, floors = of.pairing.read
+    both = of.pairing.aligned
+    a, b, alignment = both.a, both.b, both.alignment
     how = Comparison(a, b, options.load)
     calls = _compared(how, alignment, told, look)
     other = None if how.across else recorded_otherwise(a, b)
     others = frozenset[str]() if other is not None else other_functions(alignment, a, b)
-    expected = options.tolerance, floors
+    expected = options.tolerance, both.floors
     course, found = _judged(calls, others, how, expected, earlier)
     if any(only_views(each.pair.a.name) for each in found):
         idle = idle_calls(how, alignment.pairs)
