@@ -36,13 +36,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _decided(found: Diff, paths: tuple[str, str]) -> Iterator[str]:
     """Yield in lines which of the two is wrong at the call that is named."""
-    run = next(run for run in found.runs if run.verdict is found.verdict)
-    if found.verdict.call is None:
+    verdict = found.verdict
+    run = next(run for run in found.runs if run.verdict is verdict)
+    if verdict.call is None:
         return
     one, two = (Path(path).name for path in paths)
     pairs = [(pair.a, pair.b) for pair in run.alignment.pairs]
     yield ""
-    yield from decide(found.verdict.call, run.a, run.b, pairs, paths if one == two else (one, two))
+    yield from decide(verdict.call, run.a, run.b, pairs, paths if one == two else (one, two))
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

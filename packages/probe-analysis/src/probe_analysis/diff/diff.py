@@ -66,8 +66,9 @@ class Diff(Framed):
 
     def blamed(self) -> Iterator[tuple[str, str, Call | None]]:
         """Yield the calls with a cause of their own, those of the run that decides first."""
-        for run in sorted(self.runs, key=lambda run: run.verdict is not self.verdict):
-            if run.verdict.state == self.state:
+        decides = self.verdict
+        for run in sorted(self.runs, key=lambda run: run.verdict is not decides):
+            if run.verdict.state == decides.state:
                 yield from run.blamed
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
