@@ -320,7 +320,7 @@ _PARTS_NOTE = (
     "What a dumped step takes above a plain one, in plain steps of CPU time (tensors: of wall time), and how much of "
     "that is gone where one part of the work is taken out and everything else stays (`bench/parts.py`). Parts lie "
     "within each other, so they do not add up: calls is all that a recorded call does but the wrapper around it; "
-    "tensors, all that is done for a tensor; numbers, only the reading of its memory. {more}"
+    "tensors, all that is done for a tensor; numbers, only the reading of its memory."
 )
 _PARTS_MORE = {
     "statistics": "Gradients: the backward records. Events: the journal, and the files made of it.",
@@ -333,7 +333,7 @@ _PARTS_MORE = {
 
 def _ablations(known: Known) -> str:
     found = [_ablation(known, task) for task in _PARTS_MORE]
-    return "\n\n".join(["## Where it goes", *found]) if any(found) else ""
+    return "\n\n".join(["## Where it goes", _PARTS_NOTE, *filter(None, found)]) if any(found) else ""
 
 
 def _ablation(known: Known, task: str) -> str:
@@ -354,7 +354,7 @@ def _ablation(known: Known, task: str) -> str:
         if task == "tensor":
             cells.append(_number(a["raw_files_seconds"] / a["seconds"]["none"]))
         rows.append(cells)
-    return f"{_PARTS_NOTE.format(more=_PARTS_MORE[task])}\n\n{table(head, rows)}"
+    return f"{_PARTS_MORE[task]}\n\n{table(head, rows)}"
 
 
 _TOOLS = {

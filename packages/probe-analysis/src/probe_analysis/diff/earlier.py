@@ -11,7 +11,7 @@ from .pairing import Pairing
 from .verdict import STATES, State, Verdict
 
 
-class Compared(Protocol):
+class Judged(Protocol):
     """Hold what later steps ask of two runs that were compared, as `RunDiff` does."""
 
     @property
@@ -62,7 +62,7 @@ class Past:
         own = self.last.get(rank, self.known)
         return evolve(self.known, before=own.before, agreed=own.agreed, left=own.left)
 
-    def after(self, step: Sequence[Compared]) -> Past:
+    def after(self, step: Sequence[Judged]) -> Past:
         """Return what is known after another step. step: its ranks, in their order."""
         known, last = self.known, dict(self.last)
         for each in step:

@@ -135,22 +135,14 @@ class RankStep:
 
 def compare_runs(of: RankStep, told: Progress | None = None, look: Look | None = None) -> RunDiff:
     """Compare two runs. Raises FormatError where they cannot be read, or have nothing in common."""
-    earlier, options = of.earlier, of.pairing.options
-    both = of.pairing.aligned
+    earlier, both = of.earlier, of.pairing.aligned
     a, b, alignment = both.a, both.b, both.alignment
-    how = Comparison(a, b, options.load)
-    calls = _compared(how, alignment, told, look)
+    how = Comparison(a, b, of.pairing.options.load)
     other = None if how.across else recorded_otherwise(a, b)
     others = frozenset[str]() if other is not None else other_functions(alignment, a, b)
-    expected = options.tolerance, both.floors
-    course, found = _judged(calls, others, how, expected, earlier)
-    if any(only_views(each.pair.a.name) for each in found):
-        idle = idle_calls(how, alignment.pairs)
-        if any(each.pair.a.name in idle for each in found):
-            calls = [
-                CallDiff(x.pair) if x.pair.a.name in idle else evolve(x, cause=None, detail="") for x in calls
-            ]
-            course, found = _judged(calls, others, how, expected, earlier)
+    expected = of.pairing.options.tolerance, both.floors
+    calls = _compared(how, alignment, told, look)
+    calls, course, found = _without_idle(calls, alignment, others, how, expected, earlier)
     missing = None
     if a.calls and b.calls and other is None and not how.across:
         missing = MissingCall(a, b, alignment, course, next(iter(found), None)).verdict()
@@ -173,7 +165,7 @@ def compare_runs(of: RankStep, told: Progress | None = None, look: Look | None =
         _of_gradients(calls),
         _left(calls),
         _alone(alignment, a, b),
-        tuple(call.cells for call in calls) if options.rows else None,
+        tuple(call.cells for call in calls) if of.pairing.options.rows else None,
     )
     if of.keep:
         vars(run)["calls"] = tuple(calls)
@@ -198,6 +190,26 @@ def _compared(
         if told is not None and len(calls) % 256 == 0:
             told(a.label, len(calls), len(alignment.pairs))
     return calls
+
+
+def _without_idle(
+    calls: list[CallDiff],
+    alignment: Alignment,
+    others: frozenset[str],
+    how: Comparison,
+    expected: tuple[float | None, Mapping[str, float]],
+    earlier: Earlier,
+) -> tuple[list[CallDiff], Course, list[CallDiff]]:
+    """Return the calls, and what `_judged` does: of those that do nothing no difference counts, where one is named."""
+    course, found = _judged(calls, others, how, expected, earlier)
+    if any(only_views(each.pair.a.name) for each in found):
+        idle = idle_calls(how, alignment.pairs)
+        if any(each.pair.a.name in idle for each in found):
+            calls = [
+                CallDiff(x.pair) if x.pair.a.name in idle else evolve(x, cause=None, detail="") for x in calls
+            ]
+            course, found = _judged(calls, others, how, expected, earlier)
+    return calls, course, found
 
 
 def _judged(

@@ -129,26 +129,36 @@ class _RanksOfStep:
                 continue
             held = row.tensors(value)
             groups = updates if reason == "update" else self.replicas.of(row.call)
+            # What it returns differs because what it got does.
             follows = taken if reason == "update" and slot.startswith("output") else ()
-            for group in groups:
-                here = group & ranks
-                if here & here - 1 == 0:
-                    continue
-                if held is not None and (here in held or any(bits & here == here for bits in held)):
-                    if here not in follows:
-                        self._agree(reason, (row.call.name, slot, lowest(here)))
-                    continue
-                some = None if held is None else within(held, group)
-                if some is None and ranks & ~group:
-                    what = f"{row.call.name}.{slot} has too many different ones to compare it in groups of replicas."
-                    self.history.note("many", self.summary.step, what)
-                elif all_of(some or {}) in follows:
-                    continue  # what it returns differs because what it got does
-                elif some is None or (
-                    all_of(some).bit_count() > 1
-                    and not (reason == "update" and self.replicas.differ_by_expert(some))
-                ):
-                    yield Expected(reason, slot, some)
+            for group in (each & ranks for each in groups):
+                if group & group - 1:
+                    yield from self._of_group(row.call, Expected(reason, slot, held), group, ranks, follows)
+
+    def _of_group(
+        self, call: Call, expected: Expected, group: int, ranks: int, follows: Collection[int]
+    ) -> Iterator[Expected]:
+        """Yield what some replicas may not hold alike; keep at once that they do, as most do.
+
+        expected: of all ranks that make the call. follows: in which groups of them a difference is that of another.
+        """
+        reason, slot, held = expected.reason, expected.slot, expected.held
+        if held is not None and (group in held or any(bits & group == group for bits in held)):
+            if group not in follows:
+                self._agree(reason, (call.name, slot, lowest(group)))
+            return
+        some = None if held is None else within(held, group)
+        if some is None and ranks & ~group:
+            what = f"{call.name}.{slot} has too many different ones to compare it in groups of replicas."
+            self.history.note("many", self.summary.step, what)
+        elif all_of(some or {}) not in follows and (
+            some is None
+            or (
+                all_of(some).bit_count() > 1
+                and not (reason == "update" and self.replicas.differ_by_expert(some))
+            )
+        ):
+            yield Expected(reason, slot, some)
 
     def missing(self, alone: Sequence[Missing]) -> Iterator[Disagreement]:
         """Yield the calls of modules that only some of the replicas make; note other calls."""
