@@ -167,3 +167,18 @@ def test_rows_leave_nothing_in_memory_but_the_last_of_single_ranks(dump: Path, r
     read = [run for run in found.runs if {"aligned", "calls"} & {*vars(run.pairing), *vars(run)}]
     assert read == ([found.runs[-1]] if rank == 0 else [])
     assert all(run.calls[0].pair.a.rank is run.a.rank for run in found.runs)
+
+
+def test_of_many_ranks_those_that_differ_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in "ab":
+        write(tmp_path / name, 9, 4)
+    place = tmp_path / "b/step7/rank3/dump.json"
+    document = json.loads(place.read_text())
+    document["data"]["Module.head.MLP.forward.0"]["parameters"]["weight"]["Norm"] *= 1.5
+    place.write_text(json.dumps(document))
+    assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    said = capsys.readouterr().out
+    assert "35 of 36 runs (a rank of a step each) are the same: -o FILE" in said
+    assert said.count(" with step") == 1
+    assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b"), "--step", "7"]) == 1
+    assert capsys.readouterr().out.count(" with step") == 4

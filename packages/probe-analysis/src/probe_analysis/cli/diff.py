@@ -16,6 +16,9 @@ from probe_analysis.whole_file import write_whole
 
 from .options import add_comparison, add_engine, add_table, comparison, engine, part, show
 
+#: Of how many ranks of steps it is told one by one.
+_MOST = 32
+
 
 def _run(arguments: argparse.Namespace) -> int:
     rows = bool(arguments.format != "table" or arguments.output)
@@ -75,7 +78,10 @@ def _story(found: Diff) -> Iterator[str]:
     yield from verdict.where
     if len(found.runs) > 1 and verdict.call is not None:
         yield f"  in {next(run.a.label for run in found.runs if run.verdict is verdict)}"
-    for run in found.runs:
+    told = [*found.runs]
+    if len(told) > _MOST:  # the first of those that differ: who has a thousand ranks looks for the odd ones
+        told = [run for run in found.runs if run.verdict.state != "same"][:_MOST]
+    for run in told:
         yield ""
         yield f"{run.a.label} with {run.b.label}: {run.amounts}"
         for what, backward in (("forward", False), ("backward", True)):
@@ -86,6 +92,12 @@ def _story(found: Diff) -> Iterator[str]:
             if calls:
                 names = ", ".join(calls[:3]) + (", ..." if len(calls) > 3 else "")
                 yield f"  in the {which} run alone: {len(calls)} records ({names})"
+    if len(told) < len(found.runs):
+        same = sum(run.verdict.state == "same" for run in found.runs)
+        more = len(found.runs) - same - len(told)
+        yield ""
+        apart = f", and {more} more are apart" if more else ""
+        yield f"{same} of {len(found.runs)} runs (a rank of a step each) are the same{apart}: -o FILE has all rows"
 
 
 def _rows(found: Diff) -> Iterator[dict[str, Any]]:
