@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -25,6 +24,7 @@ WARM_UP = 1_000
 def run(count: int, folder: str, late: bool = False) -> dict[str, Any]:
     """Dump one step with so many calls."""
     import torch
+    from machine import own_peak
     from probe_torch import PrecisionDebugger
 
     torch.set_num_threads(1)
@@ -44,10 +44,10 @@ def run(count: int, folder: str, late: bool = False) -> dict[str, Any]:
         return times[2] - times[1], times[1] - times[0] + times[3] - times[2]
 
     step(WARM_UP // 10)  # makes what is made once
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    before = own_peak()
     step(WARM_UP)
     found = [step(count) for _ in range(max(1, min(9, 100_000 // count)))]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = own_peak()
     size = sum(path.stat().st_size for path in Path(folder).glob("step2/*/*") if path.is_file())
     return {
         "records": count,

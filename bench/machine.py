@@ -1,4 +1,4 @@
-"""Describe the machine and the versions that numbers were taken with."""
+"""Describe the machine and the versions that numbers were taken with, and how much memory this process took."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["about"]
+__all__ = ["about", "own_peak"]
 
 _FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "asimd", "sve")
 
@@ -38,3 +38,9 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "-"
+
+
+def own_peak() -> int:
+    """Return the most bytes that this process had in memory: `getrusage` knows those of the one that started it too."""
+    known = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    return 1024 * int(known[1]) if known else 0

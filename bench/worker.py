@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import sys
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
+from machine import own_peak
 from models import MODELS
 
 
@@ -108,8 +108,14 @@ def serve(given: argparse.Namespace, answers: TextIO) -> None:
         wait()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         files, size = written(given.dump, keep=given.keep) if dumped else (0, 0)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        answer = {"wall": wall, "cpu": cpu, "loss": loss.item(), "files": files, "bytes": size, "peak": peak}
+        answer = {
+            "wall": wall,
+            "cpu": cpu,
+            "loss": loss.item(),
+            "files": files,
+            "bytes": size,
+            "peak": own_peak(),
+        }
         print(json.dumps(answer), file=answers, flush=True)
 
 

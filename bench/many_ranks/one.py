@@ -6,12 +6,13 @@ Each worker imports this module again, so it imports nothing that `probe ranks` 
 from __future__ import annotations
 
 import json
-import re
 import resource
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from ..machine import own_peak
 
 
 def one(dump: Path, workers: int) -> dict[str, Any]:
@@ -23,12 +24,10 @@ def one(dump: Path, workers: int) -> dict[str, Any]:
     found = ranks(dump, engine=in_processes(workers) if workers > 1 else in_process)
     wall = time.monotonic() - begun
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # What `getrusage` calls a process's own peak is at least that of the one that started it, which has written dumps.
-    own = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
     return {
         "cpu": time.process_time() - before + children.ru_utime + children.ru_stime,
         "wall": wall,
-        "peak": max(int(own[1]) if own else 0, children.ru_maxrss) / 1024,
+        "peak": max(own_peak() / 1024, children.ru_maxrss) / 1024,
         "sentence": found.sentence,
     }
 
