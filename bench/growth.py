@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .machine import own_peak
 from .tables import table
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -45,7 +45,7 @@ def step(count: int, level: str, folder: Path) -> dict[str, Any]:
     writer.append(events.frames(0, ["File train.py, line 3, in step"]))
     if deep is not None:
         writer.append(events.enter(deep, None))
-    peaks, times = [_peak()], [time.process_time()]
+    peaks, times = [own_peak()], [time.process_time()]
     for i in range(count):
         name = f"Functional.linear.{i}.forward"
         arguments = b"[%b]" % b",".join([tensor] * 3)
@@ -61,11 +61,11 @@ def step(count: int, level: str, folder: Path) -> dict[str, Any]:
         )
         writer.append(events.back(name, 0, below, form=form, slots=waiting, values=[tensor]))
     writer.append(events.over())
-    peaks.append(_peak())
+    peaks.append(own_peak())
     times.append(time.process_time())
     writer.append(events.tally({"summary": {"norms": [], "first_non_finite": None}}))
     report = writer.finish(final=True)
-    peaks.append(_peak())
+    peaks.append(own_peak())
     times.append(time.process_time())
     return {
         "count": count,
@@ -76,10 +76,6 @@ def step(count: int, level: str, folder: Path) -> dict[str, Any]:
         "file_bytes": report["files"]["dump.json"]["bytes"],
         "records": report["records"],
     }
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def measure(sizes: Sequence[int], level: str, where: Path) -> list[dict[str, Any]]:

@@ -255,12 +255,13 @@ _LIKE = {
     "6x512 L0": ("6x512, one thread L0", "6x512 Llama L0"),
     "6x512 L1": (
         "6x512 mix",
-        *(f"6x512{other} {level}" for other in (", one thread", " Llama") for level in ("L1", "mix")),
+        "6x512, one thread L1",
+        "6x512, one thread mix",
+        "6x512 Llama L1",
+        "6x512 Llama mix",
     ),
     "ResNet-18 L1": ("ResNet-18 mix",),
 }
-#: What binds the rows of which no part can be taken out.
-_BOUND = {"share of msprobe's bytes": "each content is written once: all that is there is needed"}
 
 
 def _reached(known: Known) -> dict[str, str]:
@@ -296,10 +297,6 @@ def _reached(known: Known) -> dict[str, str]:
         for row in [row for row in told if row.startswith(f"{known_as} statistics")]:
             for other in others:
                 told.setdefault(other + row.removeprefix(known_as), f"as {known_as}: {told[row]}")
-    for row, *_ in _goals(known) if told else ():
-        bound = next((words for part, words in _BOUND.items() if part in row), None)
-        if bound is not None:
-            told.setdefault(row, bound)
     return told
 
 

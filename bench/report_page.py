@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import sys
 import tempfile
 import time
@@ -18,6 +17,8 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 from probe_analysis import report
 from probe_format.jsonio import dumps
+
+from .machine import own_peak
 
 _OPTIONS = [
     "--no-sandbox",
@@ -152,7 +153,7 @@ def main() -> None:
             print(f"  size: {page.stat().st_size / 1e6:.1f} MB")
             for name, milliseconds in measure(page).items():
                 print(f"  {name}: {milliseconds:.0f} ms")
-    print(f"memory at most: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
+    print(f"memory at most: {own_peak() / 1e9:.2f} GB")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 import time
 import traceback
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from ..machine import own_peak
 from .grade import graded
 from .pairs import Pair, dump
 
@@ -44,5 +44,5 @@ def outcome_of(pair: Pair, folder: Path, kept: bool) -> Outcome:
             shutil.rmtree(folder, ignore_errors=True)
     where = truth and f"{truth.path}{' backward' * truth.backward}"
     words = f"{folder.name} {grade}: {pair}\n    {where}\n    {said}"
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory = own_peak() // 1024
     return Outcome(pair, grade, "" if grade in ("named", "quiet") else words, seconds, memory)

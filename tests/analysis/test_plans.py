@@ -47,7 +47,11 @@ def broken(folder: Path) -> Path:
 def nudged(folder: Path) -> None:
     """Write the same dump beside it with honest noise; from step 1 on another weight on rank 3, and another call."""
     for place in sorted(write(folder, 3, 4).glob("step*/rank*")):
-        draw, step, rank = random.Random(f"{place}"), place.parent.name[-1], place.name[-1]
+        draw, step, rank = (
+            random.Random(str(place.relative_to(folder))),
+            place.parent.name[-1],
+            place.name[-1],
+        )
         document = json.loads((place / "dump.json").read_text())
         for _, node in below(document["data"]):
             for key in ("Max", "Min", "Mean", "Norm") if isinstance(node, dict) and "Norm" in node else ():

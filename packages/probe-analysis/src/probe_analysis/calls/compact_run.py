@@ -6,6 +6,7 @@ import marshal
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import accumulate, count, islice
 from threading import local
@@ -171,6 +172,15 @@ class Tabled:
 _kept = local()
 
 
+@contextmanager
+def letting_go() -> Iterator[None]:
+    """Keep nothing of it when the block, or the function that this decorates, ends."""
+    try:
+        yield
+    finally:
+        vars(_kept).clear()
+
+
 @frozen(eq=False)
 class Shared:
     """Hold what runs have in common, each thing once: the forms of their records, and their lists of calls.
@@ -193,11 +203,6 @@ class Shared:
         size = len(last.known) + len(last._changed) + 128 * len(last._sheets)
         _kept.shared = shared = evolve(last, calls={}) if size < MOST else Shared()
         return shared
-
-    @staticmethod
-    def let_go() -> None:
-        """Keep nothing of what this thread has read."""
-        vars(_kept).clear()
 
     def calls(self, run: Run, *, among: bool) -> tuple[Call, ...]:
         """Return the calls of a run. among: whether they may be those of a rank that has made the same before."""

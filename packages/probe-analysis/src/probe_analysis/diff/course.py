@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
@@ -34,12 +34,10 @@ def _passes_of(module: str) -> tuple[str, str]:
     return with_direction(module, "backward"), with_direction(module, "forward")
 
 
-def other_functions(alignment: Alignment, a: CompactRun, b: CompactRun) -> frozenset[str]:
-    """Return the modules of the first run that call other functions in the second."""
+def other_functions(alignment: Alignment, lone: Iterable[Sequence[Call]]) -> frozenset[str]:
+    """Return the modules of the first run that call other functions in the second. lone: as `Alignment.lone` says."""
     seconds = {pair.b.name: pair.a.name for pair in alignment.pairs}
-    only_a, only_b = (
-        {c.parent for c in calls if c.kind == "api" and not c.backward} for calls in alignment.lone(a, b)
-    )
+    only_a, only_b = ({c.parent for c in calls if c.kind == "api" and not c.backward} for calls in lone)
     return frozenset(x for x in (*only_a, *(seconds.get(name or "") for name in only_b)) if x is not None)
 
 

@@ -9,7 +9,7 @@ from attrs import field, frozen
 from probe_format.errors import FormatError
 
 from probe_analysis.align.mapping import Mapping
-from probe_analysis.calls.compact_run import Shared
+from probe_analysis.calls.compact_run import letting_go
 from probe_analysis.calls.engine import Engine, in_process
 from probe_analysis.calls.run import Call, Progress, Run, Source, runs_of
 from probe_analysis.calls.skipped import Skipped
@@ -110,6 +110,7 @@ def diff(
     )
 
 
+@letting_go()
 def diff_runs(
     ones: Sequence[Run],
     twos: Sequence[Run],
@@ -145,7 +146,6 @@ def diff_runs(
             run.forget()
         past, before = past.after(now), now
         found += now
-    Shared.let_go()
     skipped.unless(found)
     return Diff(tuple(found), tuple(r.label for r in only_a), tuple(r.label for r in only_b), skipped)
 

@@ -2,7 +2,7 @@
 
 import bisect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import frozen
 from probe_format.names import with_direction
@@ -36,9 +36,11 @@ class _Lone:
         return Verdict("different", sentence, call or self.call, place=self.place)
 
 
-def _lone_calls(found: Alignment, a: CompactRun, b: CompactRun) -> Iterator[_Lone]:
+def _lone_calls(
+    found: Alignment, a: CompactRun, b: CompactRun, lone: Iterable[Sequence[Call]]
+) -> Iterator[_Lone]:
     orders = sorted((pair.b.order, pair.a.order) for pair in found.pairs)
-    only_a, only_b = found.lone(a, b)
+    only_a, only_b = lone
     for call in only_a:
         yield _Lone(call.order, call, a, b, "first", "second")
     for call in only_b:
@@ -48,18 +50,19 @@ def _lone_calls(found: Alignment, a: CompactRun, b: CompactRun) -> Iterator[_Lon
 
 @frozen(eq=False)
 class MissingCall:
-    """Look for the call. first: the first call with a cause; None without one."""
+    """Look for the call. lone: as `Alignment.lone` says. first: the first call with a cause; None without one."""
 
     a: CompactRun
     b: CompactRun
     alignment: Alignment
+    lone: Iterable[Sequence[Call]]
     course: Course
     first: CallDiff | None
 
     def verdict(self) -> Verdict | None:
         """Return the verdict on the call that comes before the first other difference and explains it; else None."""
         limit = math.inf if self.first is None else self.first.pair.a.order
-        lone = [*_lone_calls(self.alignment, self.a, self.b)]
+        lone = [*_lone_calls(self.alignment, self.a, self.b, self.lone)]
         if not lone:
             return None
         alone = {id(each.call) for each in lone}

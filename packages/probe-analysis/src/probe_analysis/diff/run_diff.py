@@ -11,7 +11,6 @@ from probe_format.names import with_direction
 from probe_format.schema import Parts, only_views
 
 from probe_analysis.align.alignment import Alignment
-from probe_analysis.calls.compact_run import CompactRun
 from probe_analysis.calls.run import GRADIENTS, Call, Progress, Run
 
 from .call_diff import CAUSES, CallDiff, Comparison
@@ -138,14 +137,14 @@ def compare_runs(of: RankStep, told: Progress | None = None, look: Look | None =
     earlier, both = of.earlier, of.pairing.aligned
     a, b, alignment = both.a, both.b, both.alignment
     how = Comparison(a, b, of.pairing.options.load)
+    calls, lone = _compared(how, alignment, told, look), alignment.lone(a, b)
     other = None if how.across else recorded_otherwise(a, b)
-    others = frozenset[str]() if other is not None else other_functions(alignment, a, b)
+    others = frozenset[str]() if other is not None else other_functions(alignment, lone)
     expected = of.pairing.options.tolerance, both.floors
-    calls = _compared(how, alignment, told, look)
     calls, course, found = _without_idle(calls, alignment, others, how, expected, earlier)
     missing = None
     if a.calls and b.calls and other is None and not how.across:
-        missing = MissingCall(a, b, alignment, course, next(iter(found), None)).verdict()
+        missing = MissingCall(a, b, alignment, lone, course, next(iter(found), None)).verdict()
     verdict = missing or _empty(a, b) or _verdict(how, calls, found, earlier)
     if verdict.state != "different" and unlike(how, alignment):
         why = "the two dumps have neither numbers nor checksums of one kind in common"
@@ -164,7 +163,7 @@ def compare_runs(of: RankStep, told: Progress | None = None, look: Look | None =
         ([call.name for call in alignment.only_a], [call.name for call in alignment.only_b]),
         _of_gradients(calls),
         _left(calls),
-        _alone(alignment, a, b),
+        _alone(a.label, lone),
         tuple(call.cells for call in calls) if of.pairing.options.rows else None,
     )
     if of.keep:
@@ -243,11 +242,11 @@ def _left(calls: Sequence[CallDiff]) -> frozenset[int]:
     return frozenset(level.mark for each in wrote for _, level in each.levels("out"))
 
 
-def _alone(alignment: Alignment, a: CompactRun, b: CompactRun) -> str:
-    for which, calls in zip(("first", "second"), alignment.lone(a, b), strict=True):
+def _alone(label: str, lone: Iterable[Sequence[Call]]) -> str:
+    for which, calls in zip(("first", "second"), lone, strict=True):
         for call in calls:
             if call.kind in ("module", "api") and not call.backward:
-                return f" Before it, in {a.label}, {call.name} is called in the {which} run alone."
+                return f" Before it, in {label}, {call.name} is called in the {which} run alone."
     return ""
 
 

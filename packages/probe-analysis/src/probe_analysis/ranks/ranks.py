@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field, frozen
 from probe_format.errors import FormatError, UsageError
 
-from probe_analysis.calls.compact_run import Shared
+from probe_analysis.calls.compact_run import letting_go
 from probe_analysis.calls.engine import Engine, in_process
 from probe_analysis.calls.run import Call, Progress, Run, Source, runs_of
 from probe_analysis.calls.skipped import Skipped
@@ -79,6 +79,7 @@ class Ranks(Framed):
             yield d.step, d.call.name, d.slot, d.reason, [*map(list, d.parting)], [*d.odd], d.detail
 
 
+@letting_go()
 def ranks(
     dump: Source,
     *,
@@ -124,7 +125,6 @@ def ranks(
         steps.compared[label] = summary.members
         numbered = {number: run.rank for number, run in listed.items()}
         found += compare_step(summary, replicas, history, agree, numbered, progress)
-    Shared.let_go()
     if not steps.compared:
         raise steps.nothing()
     unmatched = [pattern for pattern in agree if pattern not in history.asked]
