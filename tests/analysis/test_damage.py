@@ -29,7 +29,7 @@ STRICT = {"format_version": "1.0", "tool": "probe"}
 def test_a_damaged_dump_ends_no_command_with_a_traceback(tmp_path: Path, of: str) -> None:
     """What journals and tensor files are like inside is changed in tests/soak/test_mutants.py."""
     good = mutants.fresh(tmp_path / "good", **(STRICT if of == "probe" else {}))
-    wrong = islice(mutants.mutants(good, seed=19), 40)
+    wrong = islice(mutants.mutants(good, seed=19), 20)
     found = [fault for what, change in wrong for fault in mutants.faults(good, tmp_path, what, change)]
     assert found == []
 

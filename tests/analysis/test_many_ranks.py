@@ -37,14 +37,14 @@ from probe_format.errors import FormatError, ProbeError
 from pyarrow import parquet
 from test_plans import ASKED, broken
 
-from bench.many_ranks.generate import Run, write_json, write_parquet
+from bench.many_ranks.generate import GRIDS, Run, write_json, write_parquet
 
 WRITERS: dict[str, Callable[[Run, Path], None]] = {"json": write_json, "parquet": write_parquet}
-ODD = 77
+ODD = 21
 #: Fault -> a part of the sentence.
 FAULTS = {
-    "": "agree: ranks 0, 1, 2, 3, 4, 5, 6, 7, ... (128 in all) agree on all",
-    "weight": "has other weights on some replicas: parameters.weight on rank 77 against ranks 65, 69, 73, 81, 85, 89,",
+    "": "agree: ranks 0, 1, 2, 3, 4, 5, 6, 7, ... (32 in all) agree on all",
+    "weight": "has other weights on some replicas: parameters.weight on rank 21 against ranks 17, 25, 29",
     "unreduced": "in the optimizer's step gets other numbers on some replicas: input_args.1",
     "stopped": "agree",
     "behind": "agree",
@@ -52,13 +52,13 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def dumps(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     folder = tmp_path_factory.mktemp("many")
 
-    def dump(form: str, fault: str) -> Path:
-        place = folder / f"{form}-{fault}"
+    def dump(form: str, fault: str, ranks: int = 32, odd: int = ODD) -> Path:
+        place = folder / f"{form}-{fault}-{ranks}"
         if not place.exists():
-            WRITERS[form](Run(128, layers=1, fault=fault, odd=ODD), place)
+            WRITERS[form](Run(ranks, layers=1, fault=fault, odd=odd), place)
         return place
 
     return dump
@@ -70,7 +70,7 @@ def said(found: Ranks) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_rank_and_its_group_are_named(fault: str, dumps: Callable[[str, str], Path]) -> None:
+def test_the_rank_and_its_group_are_named(fault: str, dumps: Callable[..., Path]) -> None:
     found = {form: ranks(dumps(form, fault)) for form in WRITERS}
     one = found["json"]
     assert FAULTS[fault] in one.sentence
@@ -81,12 +81,24 @@ def test_the_rank_and_its_group_are_named(fault: str, dumps: Callable[[str, str]
     if fault == "weight":
         assert one.first is not None and one.first.odd == (ODD,)
     if fault == "unreduced":
-        assert one.first is not None and [rank for (rank,) in one.first.parting] == [*range(65, 96, 4)]
+        assert one.first is not None and [rank for (rank,) in one.first.parting] == [17, 21, 25, 29]
         assert (
             "nothing was reduced" in one.sentence and "gate.Linear.parameters_grad.weight.0" in one.sentence
         )
     two = said(found["parquet"])
     assert two == said(one)
+
+
+@pytest.fixture(scope="module")
+def larger(dumps: Callable[..., Path]) -> Path:
+    """A dump that takes some seconds to read, in two processes."""
+    return dumps("json", "weight", 128, 77)
+
+
+def test_one_rank_of_many_is_named(larger: Path) -> None:
+    found = ranks(larger)
+    assert found.first is not None and found.first.odd == (77,)
+    assert "on rank 77 against ranks 65, 69, 73, 81, 85, 89," in found.sentence
 
 
 def summaries(dump: Path, size: int = 8) -> list[StepSummary]:
@@ -98,14 +110,14 @@ def summaries(dump: Path, size: int = 8) -> list[StepSummary]:
 
 @lru_cache(maxsize=8)
 def packed(dump: Path) -> tuple[bytes, ...]:
-    return tuple(pickle.dumps(each) for each in summaries(dump, 16))
+    return tuple(pickle.dumps(each) for each in summaries(dump, 4))
 
 
 @pytest.mark.slow
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.randoms(use_true_random=False), st.sampled_from(["weight", "unreduced", "stopped"]))
 def test_any_order_and_grouping_gives_the_same(
-    dumps: Callable[[str, str], Path], draw: random.Random, fault: str
+    dumps: Callable[..., Path], draw: random.Random, fault: str
 ) -> None:
     dump = dumps("json", fault)
     parts: list[StepSummary] = [*map(pickle.loads, packed(dump))]
@@ -128,19 +140,21 @@ def answer(dump: Path, summary: StepSummary) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_what_is_kept_does_not_grow_with_the_ranks(tmp_path: Path) -> None:
+def test_what_is_kept_does_not_grow_with_the_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 4 times as many replicas in the same number of stages and cuts, but for the bits that name them."""
     sizes = []
-    for count in (128, 512):
+    for replicas in (8, 32):
+        count = 4 * replicas
+        monkeypatch.setitem(GRIDS, count, (2, 2, replicas))
         write_parquet(Run(count, layers=1), tmp_path / str(count))
-        parts = summaries(tmp_path / str(count), 64)
+        parts = summaries(tmp_path / str(count), 16)
         sizes.append(len(pickle.dumps(reduce(StepSummary.with_, parts))))
     assert sizes[1] < 1.3 * sizes[0], sizes
 
 
 @pytest.mark.parametrize("form", WRITERS)
 def test_patterns_are_made_once_for_all_blocks(
-    form: str, dumps: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+    form: str, dumps: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The form of a record is taken from its JSON by the first block alone, and by each where too much is kept."""
     made: list[Any] = []
@@ -151,14 +165,14 @@ def test_patterns_are_made_once_for_all_blocks(
         monkeypatch.setattr(compact_run, "MOST", most)
         for _ in range(2):
             made.clear()
-            summaries(dumps(form, ""), 64)
+            summaries(dumps(form, ""), 16)
             counts.append(len(made))
     assert counts[0] == counts[1] and counts[2] >= counts[3] < counts[0] / 2, counts
 
 
-def test_a_set_of_ranks_is_there_once(dumps: Callable[[str, str], Path]) -> None:
+def test_a_set_of_ranks_is_there_once(dumps: Callable[..., Path]) -> None:
     """However many tensors these ranks hold alike."""
-    found = reduce(StepSummary.with_, summaries(dumps("json", "weight"), 16))
+    found = reduce(StepSummary.with_, summaries(dumps("json", "weight"), 4))
     sent = pickle.loads(pickle.dumps(found))
     assert [x.spread for x in sent.cohorts.values()] == [x.spread for x in found.cohorts.values()]
     for cohort in (*found.cohorts.values(), *sent.cohorts.values()):
@@ -166,7 +180,7 @@ def test_a_set_of_ranks_is_there_once(dumps: Callable[[str, str], Path]) -> None
         assert len({id(bits) for bits in sets}) == len({*sets}) < len(sets) / 10
 
 
-def test_columns_of_equal_bytes_are_read_once(dumps: Callable[[str, str], Path]) -> None:
+def test_columns_of_equal_bytes_are_read_once(dumps: Callable[..., Path]) -> None:
     """And those of other bytes are others, though the names of all records are the same."""
     ones, twos = (run.rank.documents[0].records for run in [*runs_of(dumps("parquet", ""), step=0)][:2])
     assert ones.records is twos.records and ones.tensors[1] is twos.tensors[1]
@@ -176,18 +190,16 @@ def test_columns_of_equal_bytes_are_read_once(dumps: Callable[[str, str], Path])
     assert of_another_stage.tensors[1] is not ones.tensors[1] and not ones.is_like(of_another_stage)
 
 
-def test_processes_say_the_same(
-    dumps: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_processes_say_the_same(dumps: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     dump = dumps("json", "weight")
     assert said(ranks(dump, engine=in_processes(2))) == said(ranks(dump))
     assert main([str(dump), "--workers", "2"]) == 1
-    assert "the odd one out: rank 77" in capsys.readouterr().out
+    assert "the odd one out: rank 21" in capsys.readouterr().out
     assert main([str(dump), "--engine", "dask"]) == 2
     assert "--engine dask and --scheduler ADDRESS go together" in capsys.readouterr().err
 
 
-def test_tables_are_read_without_pandas(dumps: Callable[[str, str], Path]) -> None:
+def test_tables_are_read_without_pandas(dumps: Callable[..., Path]) -> None:
     """Its import takes longer than to read a hundred ranks, in each process."""
     code = "import sys, probe_analysis as p; p.ranks(sys.argv[1]); assert 'pandas' not in sys.modules"
     subprocess.run([sys.executable, "-c", code, str(dumps("parquet", ""))], check=True)
@@ -203,12 +215,22 @@ def test_tables_that_are_damaged_are_skipped(tmp_path: Path) -> None:
     assert [*ranks(tmp_path).skipped] == ["step0/rank5"]
 
 
+@pytest.fixture(scope="module")
+def some(dumps: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables of 8 ranks."""
+    folder = shutil.copytree(dumps("parquet", ""), tmp_path_factory.mktemp("some") / "tables")
+    for place in folder.glob("*/step=0/rank=*"):
+        if int(place.name.partition("=")[2]) >= 8:
+            shutil.rmtree(place)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("table", "column"),
     (("records", "record"), ("tensors", "norm"), ("arguments", "json"), ("runs", "header")),
 )
-def test_tables_of_another_form_are_skipped(table: str, column: str, tmp_path: Path) -> None:
-    write_parquet(Run(32, layers=1), tmp_path)
+def test_tables_of_another_form_are_skipped(table: str, column: str, some: Path, tmp_path: Path) -> None:
+    shutil.copytree(some, tmp_path, dirs_exist_ok=True)
     file = tmp_path / table / "step=0/rank=5/rank5.parquet"
     parquet.write_table(parquet.read_table(file, partitioning=None).drop_columns([column]), file)
     for found in (ranks(tmp_path), probe_analysis.first_non_finite(tmp_path), trend(tmp_path, "weights")):
@@ -219,7 +241,7 @@ def test_tables_of_another_form_are_skipped(table: str, column: str, tmp_path: P
 
 @pytest.mark.parametrize("form", WRITERS)
 def test_who_reads_may_stand_in_another_folder(
-    form: str, dumps: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    form: str, dumps: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dump = dumps(form, "weight")
     monkeypatch.chdir(dump.parent)
@@ -269,6 +291,9 @@ def test_tables_hold_what_the_dump_holds_whatever_its_names(
 
 def test_a_step_in_which_nothing_was_called_is_no_killed_one(tmp_path: Path) -> None:
     write_json(Run(32, layers=1), tmp_path / "dump")
+    for folder in (tmp_path / "dump/step0").iterdir():
+        if int(folder.name.removeprefix("rank")) >= 4:
+            shutil.rmtree(folder)
     shutil.copytree(tmp_path / "dump/step0", tmp_path / "dump/step1")
     for folder in (tmp_path / "dump/step1").iterdir():
         document = json.loads((folder / "dump.json").read_text())
@@ -277,12 +302,12 @@ def test_a_step_in_which_nothing_was_called_is_no_killed_one(tmp_path: Path) -> 
     read = [
         [(run.rank.is_empty, run.was_cut) for run in runs_of(tmp_path / name)] for name in ("dump", "tables")
     ]
-    assert read[0] == read[1] == [(False, False)] * 64
+    assert read[0] == read[1] == [(False, False)] * 8
     assert said(ranks(tmp_path / "dump")) == said(ranks(tmp_path / "tables"))
 
 
 @pytest.mark.parametrize("form", WRITERS)
-def test_other_commands_read_tables_too(form: str, dumps: Callable[[str, str], Path]) -> None:
+def test_other_commands_read_tables_too(form: str, dumps: Callable[..., Path]) -> None:
     dump = dumps(form, "weight")
     found = probe_analysis.trend(dump, "weights", rank=ODD)
     assert found.series[0].points[0].rank == ODD and len(found.series) > 5
@@ -312,8 +337,8 @@ def _is_there(process: int) -> bool:
         return False
 
 
-def test_ctrl_c_ends_all_processes_without_a_traceback(dumps: Callable[[str, str], Path]) -> None:
-    process, readers = _started(dumps("json", "weight"))
+def test_ctrl_c_ends_all_processes_without_a_traceback(larger: Path) -> None:
+    process, readers = _started(larger)
     os.killpg(process.pid, signal.SIGINT)  # at once, while these are starting
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err) == (130, "", "probe ranks: stopped.\n")
@@ -321,8 +346,8 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(dumps: Callable[[str, str
 
 
 @pytest.mark.parametrize("command", ["ranks", "nan"])
-def test_a_process_that_is_killed_is_no_answer(command: str, dumps: Callable[[str, str], Path]) -> None:
-    process, readers = _started(dumps("json", "weight"), command)
+def test_a_process_that_is_killed_is_no_answer(command: str, larger: Path) -> None:
+    process, readers = _started(larger, command)
     os.kill(readers[0], signal.SIGKILL)
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (2, "")
@@ -348,8 +373,8 @@ def test_a_process_that_is_killed_while_others_start_is_told(monkeypatch: pytest
     _until(lambda: not any(each.is_alive() for each in begun))
 
 
-def test_processes_end_with_the_one_that_started_them(dumps: Callable[[str, str], Path]) -> None:
-    process, readers = _started(dumps("json", "weight"))
+def test_processes_end_with_the_one_that_started_them(larger: Path) -> None:
+    process, readers = _started(larger)
     process.kill()
     process.communicate()
     _until(lambda: not any(map(_is_there, readers)))
@@ -357,7 +382,7 @@ def test_processes_end_with_the_one_that_started_them(dumps: Callable[[str, str]
 
 @pytest.mark.parametrize("address", ("nonsense", "nonsense://host:1", ""))
 def test_what_is_no_address_of_a_scheduler_is_told(
-    address: str, dumps: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+    address: str, dumps: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("distributed")
     assert main([str(dumps("json", "")), "--engine", "dask", "--scheduler", address]) == 2
@@ -395,7 +420,7 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.mark.slow
-def test_dask_says_the_same(dumps: Callable[[str, str], Path], cluster: Any) -> None:
+def test_dask_says_the_same(dumps: Callable[..., Path], cluster: Any) -> None:
     for form in WRITERS:
         dump = dumps(form, "weight")
         assert said(ranks(dump, engine=on_dask(cluster.scheduler_address))) == said(ranks(dump))
@@ -435,13 +460,12 @@ def started(tmp_path: Path) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_changes_nothing(
-    dumps: Callable[[str, str], Path], started: tuple[Path, list[subprocess.Popen[bytes]]]
+    larger: Path, started: tuple[Path, list[subprocess.Popen[bytes]]]
 ) -> None:
     file, processes = started
     distributed = pytest.importorskip("distributed")
     _until(file.exists)
     address = json.loads(file.read_text())["address"]
-    dump = dumps("json", "unreduced")
     with distributed.Client(address, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=120)
 
@@ -451,10 +475,10 @@ def test_a_worker_that_is_killed_changes_nothing(
 
         killer = threading.Thread(target=kill)
         killer.start()
-        found = ranks(dump, engine=on_dask(address))
+        found = ranks(larger, engine=on_dask(address))
         killer.join()
         assert len(client.scheduler_info()["workers"]) == 1
-    assert said(found) == said(ranks(dump))
+    assert said(found) == said(ranks(larger))
 
 
 def _until(what: Callable[[], object]) -> None:

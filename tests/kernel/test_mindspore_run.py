@@ -105,6 +105,7 @@ def test_a_list_of_names(folder: Path) -> None:
     assert [w for w in result["warned"] if "nothing was dumped for 'Default/none-Dense/MatMul-op0'" in w]
 
 
+@pytest.mark.once
 def test_a_type(folder: Path) -> None:
     result = ran("train", folder, kernels=["conv", "Conv2DD"], iterations="0")
     kinds = {p.name.split(".")[0] for p in arrays(folder)}
@@ -127,6 +128,7 @@ def test_an_expression_and_iterations(folder: Path) -> None:
     assert not [n for n in result["notes"] if "goes on" in n]
 
 
+@pytest.mark.once
 def test_steps_counted_by_the_script(folder: Path) -> None:
     """Four runs of the graph, step() after the second: two iterations of two runs each."""
     result = ran("manual", folder, kernels=[CONV], inputs=False, iterations="1-9")
@@ -134,6 +136,7 @@ def test_steps_counted_by_the_script(folder: Path) -> None:
     assert len(arrays(folder)) == 2
 
 
+@pytest.mark.once
 def test_inputs_alone(folder: Path) -> None:
     """Outputs alone: `test_level_l2_of_a_session`."""
     ran("train", folder, iterations=0, outputs=False)
@@ -191,6 +194,7 @@ def test_what_is_wrong_is_refused_before_anything_is_compiled(folder: Path) -> N
     assert result["files"] > 30  # and the right one still works in this process
 
 
+@pytest.mark.once
 def test_the_environment_comes_back_when_the_run_raises(folder: Path) -> None:
     result = ran("raise", folder)
     assert result["after"] == {**NOTHING, "MS_ACL_DUMP_CFG_PATH": "/before.json"}
@@ -198,6 +202,7 @@ def test_the_environment_comes_back_when_the_run_raises(folder: Path) -> None:
     assert result["warned"] == []
 
 
+@pytest.mark.once
 def test_settings_of_somebody_else_are_not_overridden(folder: Path) -> None:
     """MindSpore may have read them: an eager operator is enough (seen on 2.7.0)."""
     result = ran("set", folder, file=str(folder.parent / "mine.json"))
@@ -205,6 +210,7 @@ def test_settings_of_somebody_else_are_not_overridden(folder: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.once
 def test_the_path_of_the_environment(folder: Path) -> None:
     result = ran("diagnostic", folder)
     assert result["folder"] == f"{folder}/debug_dump/rank_0"
@@ -213,6 +219,7 @@ def test_the_path_of_the_environment(folder: Path) -> None:
     assert result["after"] == NOTHING
 
 
+@pytest.mark.once
 def test_an_earlier_dump_is_left_alone(folder: Path) -> None:
     (folder / "rank_0" / "Net").mkdir(parents=True)
     result = ran("train", folder)

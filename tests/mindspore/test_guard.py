@@ -85,7 +85,7 @@ AT_L0 = ("a call begins", "it ends", "a gradient is recorded", "a host callback"
     ("place", "level"),
     [
         *(pytest.param(p, "mix", marks=[pytest.mark.once] * (p in contract_guard.PLACES)) for p in PLACES),
-        *((p, "L0") for p in AT_L0),
+        *(pytest.param(p, "L0", marks=pytest.mark.once) for p in AT_L0),
         ("a jitted call", "L1"),
     ],
 )

@@ -139,7 +139,9 @@ class Partly(Net):
         return self.last(self.piece(self.first(x))).sum()
 
 
-@pytest.mark.parametrize("kind", [Partly, lambda: Net(Jitted)], ids=["function", "Cell"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(Partly, marks=pytest.mark.once), lambda: Net(Jitted)], ids=["function", "Cell"]
+)
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_parameters_gradient_is_in_one_part(
     level: str, kind: Callable[[], nn.Cell], tmp_path: Path

@@ -64,7 +64,7 @@ CACHES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+@pytest.mark.parametrize("level", [*(pytest.param(x, marks=pytest.mark.once) for x in ("L0", "L1")), "mix"])
 def test_nothing_is_left(level: str, tmp_path: Path) -> None:
     zoo.train(zoo.CASES["gpt"], "value_and_grad", steps=1)  # what MindSpore fills by itself
     with opened(tmp_path / "warm", level=level) as debugger:

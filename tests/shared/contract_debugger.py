@@ -303,7 +303,7 @@ def depth_of(framework: Framework, works: Callable[[int], Any]) -> int:
     return low
 
 
-@pytest.mark.parametrize("level", ["L0", "mix"])
+@pytest.mark.parametrize("level", [pytest.param("L0", marks=pytest.mark.once), "mix"])
 def test_modules_nest_as_deep_as_without_probe(framework: Framework, level: str, tmp_path: Path) -> None:
     before = sys.getrecursionlimit()
     deepest = depth_of(framework, lambda depth: nested(framework, depth)(framework.ones(2)))

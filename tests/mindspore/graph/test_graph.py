@@ -191,6 +191,7 @@ def test_a_loop_that_only_the_run_knows_the_length_of(tmp_path: Path) -> None:
         assert [k for k in dump.data if "forward" in k] == [f"Cell.dense.Dense.forward.{i}" for i in range(n)]
 
 
+@pytest.mark.once
 def test_the_dump_follows_the_configuration(tmp_path: Path) -> None:
     net = build()
     with dumped(tmp_path / "a", net, task="statistics", list=["norm"], summary_mode="md5") as dump:
@@ -243,6 +244,7 @@ def test_tied_weights_and_tensors_without_gradients(tmp_path: Path) -> None:
     assert dump.data["Cell.embed.Embed.backward.0"]["output"] == [None]
 
 
+@pytest.mark.once
 def test_inference_has_no_backward_records(tmp_path: Path) -> None:
     net = build().set_train(False)
     with dumped(tmp_path, net) as dump:

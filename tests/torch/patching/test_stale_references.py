@@ -203,6 +203,25 @@ def test_one_that_was_kept_is_found_when_it_is_passed_on(
     assert vars(here)["PASSED_ON"] is F.relu
 
 
+def test_one_that_was_let_go_is_no_longer_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def strays() -> list[str]:
+        return [each.stood.original.__name__ for each in switch.strays]
+
+    monkeypatch.setattr(switch, "strays", [])  # other tests of this process keep some
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.start()
+        act = F.relu
+        debugger.stop()
+        debugger.start()
+        debugger.stop()
+        assert strays().count("relu") == 1, "this test needs the stand-in"
+        del act
+        debugger.start()
+        debugger.stop()
+        debugger.step()
+    assert "relu" not in strays()
+
+
 def test_nothing_is_searched_where_nobody_got_a_stand_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,9 +229,10 @@ def test_nothing_is_searched_where_nobody_got_a_stand_in(
     monkeypatch.setattr(switch, "strays", [])  # other tests of this process keep some
     gc.collect()
     with opened(tmp_path, level="mix") as debugger:
-        for _ in range(2):
+        for name in ("opened", "place"):
             debugger.start(nn.Sequential(nn.Linear(2, 2)))
             F.relu(torch.ones(2))
+            debugger.register_custom_api(sys.modules[__name__], name)  # tables of ours are made anew
             with monkeypatch.context() as stopping:
                 stopping.setattr(patches, "find_in_modules", lambda *a: searched.append("modules") or ())
                 stopping.setattr(kept_copies, "give_back", lambda pairs: searched.append("objects"))

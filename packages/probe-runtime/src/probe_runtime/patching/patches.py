@@ -183,7 +183,8 @@ class Patches:
                 self._suspensions -= 1
                 if not self._suspensions and self._depth:
                     if last_import() != self._searched:
-                        self._find()
+                        with self._kept.tables_change():
+                            self._find()
                     self._install()
 
     def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
@@ -286,13 +287,12 @@ class Patches:
 
     def _take_back(self) -> None:
         """Put the original wherever a wrapper is held that user code got while it was in place."""
-        strays, places = self._switch.strays, [each for table in self._tables for each in table.places]
-        if kept := self._kept.give_back(places):
-            strays += [each for each in self._kept.gained(places) if not isinstance(each.replacement, type)]
-        # A stray that is passed on is not held more often than before, so its names are looked for each time.
-        back = Own(
-            {id(s.replacement): Stood(None, None, s.replacement, s.original) for s in (*kept, *strays)}
-        )
+        places = [each for table in self._tables for each in table.places]
+        kept = self._kept.give_back(places)
+        if kept or self._switch.strays:
+            self._switch.strays = self._kept.strays(places, self._switch.strays)
+        held = (*kept, *(each.stood for each in self._switch.strays))
+        back = Own({id(s.replacement): Stood(None, None, s.replacement, s.original) for s in held})
         if back:
             for found in find_in_modules(back, self._prepared.scan):
                 found.put()

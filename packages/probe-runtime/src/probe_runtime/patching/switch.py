@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from .places import Stood
+from .kept import Stray
 
 
 @attrs.frozen
@@ -56,8 +56,8 @@ class Switch:
     """The Patches that are applied now; None when there are none."""
 
     def __init__(self) -> None:
-        self.strays: list[Stood] = []
-        """Wrappers that user code has kept, which could not be taken back, and can pass on at any time."""
+        self.strays: list[Stray] = []
+        """Wrappers that user code has kept, and still holds where they could not be taken back."""
 
 
 class _Muting(threading.local):
