@@ -7,8 +7,9 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
-from types import FunctionType
+from itertools import chain, compress
+from operator import attrgetter
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 import attrs
@@ -26,6 +27,7 @@ _INSTALLED = re.compile(
     r"[/\\](site|dist)-packages[/\\]|^<frozen|^" + re.escape(sysconfig.get_path("stdlib"))
 )
 _AT_ONCE = 16
+_KINDS = tuple({*map(id, kinds)} for kinds in ([dict], [list], [FunctionType], [staticmethod, classmethod]))
 
 Originals = Mapping[int, Stood]
 """id(function) -> what stands in for it."""
@@ -88,10 +90,13 @@ class EarlyBindings:
         return any(self._known.get(id(sys.modules.get(name))) != name for name in self._users)
 
     def _in_users(self, originals: Originals) -> Iterator[Holder]:
+        deep, others = list[Namespace](), list[Namespace]()
         for name in self._users:
             if (namespace := self._scan.namespace(name, sys.modules.get(name))) is not None:
-                deep = name == "__main__" or "__file__" in namespace or name in self._scan.deep
-                yield from _places(originals, [namespace], deep=deep)
+                is_deep = name == "__main__" or "__file__" in namespace or name in self._scan.deep
+                (deep if is_deep else others).append(namespace)
+        yield from _places(originals, others)
+        yield from _places(originals, deep, deep=True)
 
 
 def last_import() -> tuple[Any, ...]:
@@ -131,19 +136,50 @@ def _places(originals: Originals, tables: list[Any], *, deep: bool = False) -> l
     found: list[Holder] = []
     for i in range(0, len(tables), _AT_ONCE):
         some = tables[i : i + _AT_ONCE]
-        if not originals.keys().isdisjoint(map(id, chain.from_iterable(map(dict.values, some)))):
+        values = list(chain.from_iterable(map(dict.values, some)))
+        if not originals.keys().isdisjoint(map(id, values)):
             for table in some:
                 found += _items(originals, table)
-    for table in tables if deep else ():
-        for value in list(table.values()):
-            kind = type(value)
-            if kind is dict or kind is list:
-                found += _items(originals, value)
-            elif kind is FunctionType:
-                found += _defaults(originals, value)
-            elif issubclass(kind, type) and value.__module__ == str(table.get("__name__")):
-                found += _members(originals, value)
+        for table in some if deep and not originals.keys().isdisjoint(map(id, _inside(some, values))) else ():
+            for value in list(table.values()):
+                kind = type(value)
+                if kind is dict or kind is list:
+                    found += _items(originals, value)
+                elif kind is FunctionType:
+                    found += _defaults(originals, value)
+                elif issubclass(kind, type) and value.__module__ == str(table.get("__name__")):
+                    found += _members(originals, value)
     return found
+
+
+def _inside(tables: list[Any], values: list[Any]) -> Iterator[Any]:
+    """Yield what the values of tables hold: items, defaults of functions, members of own classes and their defaults."""
+    names = [str(table.get("__name__")) for table in tables]
+    dicts, lists, functions, _, classes = _of_kinds(values)
+    members = list(
+        chain.from_iterable(
+            map(MappingProxyType.values, (vars(each) for each in classes if each.__module__ in names))
+        )
+    )
+    _, _, own, wrapped, _ = _of_kinds(members)
+    inner = list(map(attrgetter("__func__"), wrapped))
+    every = [*functions, *own, *(each for each in inner if type(each) is FunctionType)]
+    return chain(
+        *map(dict.values, dicts), *lists, members, inner,
+        *filter(None, map(attrgetter("__defaults__"), every)),
+        *map(dict.values, filter(None, map(attrgetter("__kwdefaults__"), every))),
+    )  # fmt: skip
+
+
+def _of_kinds(values: list[Any]) -> tuple[list[Any], ...]:
+    """Return the dicts, lists, functions, static and class methods, and classes among values.
+
+    In C, as there are many; by the ids of their types, as a metaclass of the user's may not be hashed.
+    """
+    kinds = list(map(type, values))
+    ids = list(map(id, kinds))
+    classes = {which for which, kind in dict(zip(ids, kinds, strict=True)).items() if issubclass(kind, type)}
+    return tuple(list(compress(values, map(each.__contains__, ids))) for each in (*_KINDS, classes))
 
 
 def _items(originals: Originals, holder: Any) -> list[Holder]:
