@@ -15,6 +15,7 @@ from itertools import chain
 HATCH = [sys.executable, "-m", "hatch"]
 #: What all environments and what the tests write take, and some room: a full disk fails hundreds of tests at once.
 NEEDS_GB = 22
+BEGAN = time.monotonic()
 
 
 def make(environment: str) -> None:
@@ -31,7 +32,7 @@ def run(script: str, needed: list[Future[None]]) -> float:
     began = time.monotonic()
     for environment in needed:
         environment.result()
-    print(f"==== {script}", flush=True)
+    print(f"==== {script} after {time.monotonic() - BEGAN:.0f} s", flush=True)
     if subprocess.run([*HATCH, "run", script]).returncode:
         raise SystemExit(f"FAILED: hatch run {script}")
     return time.monotonic() - began
