@@ -30,7 +30,7 @@ from probe_analysis.export.columns import TABLES
 from probe_format import open as open_dump
 from probe_format.read.verify import verify
 
-RANKS, STEPS = 4, 40
+RANKS, STEPS = 4, 16
 logging.getLogger("werkzeug").setLevel(logging.WARNING)
 
 
