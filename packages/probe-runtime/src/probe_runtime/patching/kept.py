@@ -24,7 +24,8 @@ def functions_of(places: Iterable[Place]) -> OwnTuple:
 class Stray:
     """A replacement that user code has kept where it cannot be taken back, and can pass on at any time.
 
-    before: how many references there were to it and to what holds it in its place, before anybody kept one.
+    before: how many references there were to it and to what holds it in its place, before anybody kept one, beyond
+        those that there are to each: tables of ours come and go.
     """
 
     stood: Stood
@@ -88,10 +89,12 @@ class KeptCopies:
         ]
 
     def _counts(self) -> Iterator[tuple[Any, int, int]]:
-        """Yield each replacement, and how often it was held before and is now."""
+        """Yield each replacement, and how much more often than the least of them it was held before, and is now."""
         for functions, before in self._noted:
             now = list(map(getrefcount, functions))  # whole, as who yields one holds it
-            yield from zip(functions, before, now, strict=True)
+            least = min(before, default=0), min(now, default=0)
+            for function, n, m in zip(functions, before, now, strict=True):
+                yield function, n - least[0], m - least[1]
 
     def _gained(self) -> set[int]:
         """Return the ids of those that are held more often than before."""
