@@ -81,7 +81,7 @@ def trained(model: nn.Cell, batch: tuple[Any, ...]) -> list[bytes]:
 #: What 2.7 runs too.
 ON_BOTH = ("zoo gpt", "zoo lstm", "graph jitted", "reference")
 #: `mix` records all that L0 does. Level L0 is for those whose Cells call functions that are replaced at mix.
-ALONE = ("zoo gpt", "zoo residual", "zoo branches", "zoo aux", "graph jitted", "reference")
+ALONE = ("zoo gpt", "zoo residual", "zoo branches", "reference")
 
 
 @pytest.mark.parametrize(
