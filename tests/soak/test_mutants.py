@@ -1,7 +1,7 @@
 """Files that are wrong in many ways, read by every command and by the library: errors of our own and nothing else.
 
-A twentieth of it in CI; all of it, over 3,000 mutants, with PROBE_SOAK=1. tests/kernel/test_fuzz.py does the same with the
-files of kernel dumps, and tests/format/test_fuzz.py with whole dumps of random words.
+A twentieth of it in CI; all of it, over 3,000 mutants, with PROBE_SOAK=1. tests/kernel/test_fuzz.py does the same with
+the files of kernel dumps, and tests/format/test_fuzz.py with whole dumps of random words.
 """
 
 from __future__ import annotations
