@@ -190,6 +190,8 @@ def test_threads(surface: Surface, patches: Any, tap: Any) -> None:
         counts.append(tap.take())
 
     with patches:
+        surface.two_calls(x)  # what a first call imports has the originals meanwhile, in every thread
+        tap.take()
         threads = [threading.Thread(target=work) for _ in range(8)]
         for thread in threads:
             thread.start()
