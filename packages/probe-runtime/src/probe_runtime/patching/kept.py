@@ -29,7 +29,7 @@ class Stray:
     """
 
     stood: Stood
-    before: tuple[int, ...]
+    before: tuple[int, int]
 
 
 class KeptCopies:
@@ -40,16 +40,15 @@ class KeptCopies:
 
     def note(self, functions: OwnTuple) -> None:
         """Count the references to these before they are put in place."""
-        self._noted.append((functions, list(map(getrefcount, functions))))
+        self._noted.append((functions, _references(functions)))
 
     @contextmanager
     def tables_change(self) -> Iterator[None]:
         """Count no reference that tables of ours take or give up within this region; nothing is replaced there."""
-        counts = [list(map(getrefcount, functions)) for functions, _ in self._noted]
+        counts = [_references(functions) for functions, _ in self._noted]
         yield
         for (functions, before), was in zip(self._noted, counts, strict=True):
-            now = map(getrefcount, functions)
-            before[:] = [n + m - k for n, m, k in zip(before, now, was, strict=True)]
+            before[:] = [n + m - k for n, m, k in zip(before, _references(functions), was, strict=True)]
 
     def gained(self, places: Iterable[Place]) -> list[Stood]:
         """Return those that are held more often than before; call it when they are taken back."""
@@ -73,34 +72,39 @@ class KeptCopies:
 
         known: those of before. One that is passed on is not held more often than at the last start.
         """
-        counts = {id(f): (n, m) for f, n, m in self._counts()}
+        before, now = dict[int, int](), dict[int, int]()
+        for functions, noted in self._noted:
+            before |= _beyond_all(functions, noted)
+            now |= _beyond_all(functions, _references(functions))
         kept = {id(each.stood.replacement): each for each in known}
         for stood in self.gained(places):
             if not isinstance(stood.replacement, type):
-                before = tuple(counts[id(f)][0] for f in (stood.replacement, stood.ours))
-                kept.setdefault(id(stood.replacement), Stray(stood, before))
-        return [
-            each
-            for each in kept.values()
-            if any(
-                counts.get(id(f), (0, n + 1))[1] > n
-                for f, n in zip((each.stood.replacement, each.stood.ours), each.before, strict=True)
-            )
-        ]
+                counts = before[id(stood.replacement)], before[id(stood.ours)]
+                kept.setdefault(id(stood.replacement), Stray(stood, counts))
 
-    def _counts(self) -> Iterator[tuple[Any, int, int]]:
-        """Yield each replacement, and how much more often than the least of them it was held before, and is now."""
-        for functions, before in self._noted:
-            now = list(map(getrefcount, functions))  # whole, as who yields one holds it
-            least = min(before, default=0), min(now, default=0)
-            for function, n, m in zip(functions, before, now, strict=True):
-                yield function, n - least[0], m - least[1]
+        def is_held(stray: Stray) -> bool:
+            which = id(stray.stood.replacement), id(stray.stood.ours)
+            # One that is not counted here, as it is of other patches, may be held.
+            return any(f not in now or now[f] > n for f, n in zip(which, stray.before, strict=True))
+
+        return [*filter(is_held, kept.values())]
 
     def _gained(self) -> set[int]:
         """Return the ids of those that are held more often than before."""
         gained: set[int] = set()
         for functions, before in self._noted:
-            now = list(map(getrefcount, functions))
+            now = _references(functions)
             if now != before:
                 gained |= {id(f) for f, n, m in zip(functions, now, before, strict=True) if n > m}
         return gained - layered() if gained else gained
+
+
+def _references(functions: OwnTuple) -> list[int]:
+    """Return how many references there are to each; counted whole, as who goes over them holds one."""
+    return list(map(getrefcount, functions))
+
+
+def _beyond_all(functions: OwnTuple, counts: list[int]) -> dict[int, int]:
+    """Return by id how many more references there are to each than to the one that has the fewest."""
+    least = min(counts, default=0)
+    return {which: count - least for which, count in zip(map(id, functions), counts, strict=True)}
