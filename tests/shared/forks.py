@@ -105,7 +105,7 @@ class Forks:
             descriptors = {"stdin": none.fileno(), "stdout": out.fileno(), "stderr": err.fileno()}
             code = self.start(*words, **descriptors, **about).wait()
             said = [(file.seek(0), file.read())[1] for file in (out, err)]
-        assert ends is None or code == ends, said[1][-4000:]
+        assert ends is None or code == ends, f"exit code {code}\n{said[1][-4000:]}"
         return subprocess.CompletedProcess(words, code, *said)
 
     def talk(self, *words: str, **about: Any) -> Fork:

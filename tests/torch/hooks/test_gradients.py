@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 import zoo
 from dumping import agrees, capture, load, opened, records, report
+from launching import FORKS
 from probe_runtime.collect import UNTOLD
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -572,6 +573,13 @@ def test_a_gradient_that_is_gone_before_anybody_is_called_is_named(tmp_path: Pat
         said["what"] == "Module.0.Linear.parameters_grad: gradient of weight"
         and "hook of the run" in said["why"]
     )
+
+
+def test_a_step_begins_while_another_thread_is_about_to_call_hooks(tmp_path: Path) -> None:
+    """torch would go on with what it has freed, and end the process."""
+    FORKS.run(str(Path(__file__).with_name("overtaken.py")), str(tmp_path / "dump"))
+    for step in range(3):
+        assert len(records(tmp_path / "dump", step)["Module.0.Linear.parameters_grad"]) == 2
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -1,8 +1,21 @@
 """Hold, for each thread, what it is inside of while calls are collected."""
 
+import sys
 import threading
+from collections.abc import Iterator
+from types import FrameType
 
 from .callsite import Anchor
+
+_callers: set[int] = set()  # of which calls were collected, at any time
+
+
+def other_threads() -> Iterator[tuple[bool, FrameType]]:
+    """Yield for each thread but this one: whether calls of it were ever collected, and its innermost frame."""
+    frames = sys._current_frames()
+    _callers.intersection_update(frames)
+    frames.pop(threading.get_ident())
+    return ((which in _callers, frame) for which, frame in frames.items())
 
 
 class ThreadState(threading.local):
@@ -19,3 +32,4 @@ class ThreadState(threading.local):
         self.inside = 0
         self.anchor: Anchor | None = None
         self.quiet: str | None = None
+        _callers.add(threading.get_ident())

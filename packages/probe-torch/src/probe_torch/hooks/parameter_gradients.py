@@ -4,11 +4,14 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from traceback import walk_stack
 from typing import Any
 
 import torch
 from attrs import define, field
 from probe_runtime.collect import Collector, TrackedParameter, faults_reported, guarded
+from probe_runtime.collect.thread_state import other_threads
+from torch.autograd import graph
 
 from probe_torch.aside import apart, aside
 
@@ -16,6 +19,15 @@ from .modules import ModuleTable
 from .updates import KEYS, before_updates
 
 _CONSUMED = "it came, and a hook of the run took it from .grad before Probe was called"
+
+
+class _Table(OrderedDict[int, Any]):
+    """The hooks on a parameter that had none."""
+
+
+#: By the address of torch's C++ tensor, the tables that torch still calls, though they are gone from the parameter: it
+#: frees what holds one when the next comes, also while a backward pass of another thread is about to call it.
+_tables: weakref.WeakValueDictionary[int, _Table] = weakref.WeakValueDictionary()
 
 
 @define
@@ -28,7 +40,6 @@ class _Hooked:
     before: the mark of its gradient when it was hooked; None if it had no gradient.
     content: address of torch's C++ tensor behind the parameter when it was hooked. A swap gives the parameter
     another one, and the hook stays with the first.
-    alone: whether no other hook was on it.
     """
 
     entry: TrackedParameter
@@ -36,7 +47,6 @@ class _Hooked:
     key: int
     before: tuple[Any, ...] | None
     content: int
-    alone: bool
 
     @property
     def in_place(self) -> bool:
@@ -46,7 +56,7 @@ class _Hooked:
         """Remove the hook, and our table of hooks: after a swap torch would put the user's hooks in it."""
         p = self.entry.parameter
         self.hooks.pop(self.key, None)
-        if self.alone and not p._post_accumulate_grad_hooks:
+        if type(table := p._post_accumulate_grad_hooks) is _Table and not table:
             p._post_accumulate_grad_hooks = None
 
 
@@ -75,7 +85,7 @@ class ParameterGradients:
         if not self._wanted:
             return
         with aside():
-            wanting = []
+            wanting, alone = [], _is_alone()
             for entry in self.table.parameters():
                 known = self._hooked.get(id(entry.parameter))
                 if known is not None and not known.in_place:
@@ -87,15 +97,16 @@ class ParameterGradients:
             for entry in wanting:  # a loop of its own: first every hook is removed that a swap took elsewhere
                 p, key = entry.parameter, next(KEYS)
                 hooks = p._post_accumulate_grad_hooks
-                alone = hooks is None
-                if alone:
-                    hooks = p._post_accumulate_grad_hooks = OrderedDict()
+                if hooks is None:
+                    hooks = None if alone else _tables.get(p._cdata)
+                    if hooks is None:
+                        hooks = p._post_accumulate_grad_hooks = _tables[p._cdata] = _Table()
                 others = [*hooks]
                 hooks[key] = on_arrival
                 for other in others:  # torch calls them in this order
                     hooks[other] = hooks.pop(other)
                 before = None if p.grad is None else _mark(p.grad)
-                self._hooked[id(p)] = _Hooked(entry, hooks, key, before, p._cdata, alone)
+                self._hooked[id(p)] = _Hooked(entry, hooks, key, before, p._cdata)
 
     def let_go(self, t: torch.Tensor) -> None:
         """Remove the hook from ``t``, which is about to be swapped; the next `hook` puts it back."""
@@ -161,6 +172,15 @@ class ParameterGradients:
             return tap(*args)
 
         return call
+
+
+def _is_alone() -> bool:
+    """Return whether no other thread can be in a backward pass: none is, or had a call collected."""
+    runs = graph._engine_run_backward.__code__
+    return not any(
+        called or any(inner.f_code is runs for inner, _ in walk_stack(frame))
+        for called, frame in other_threads()
+    )
 
 
 def _mark(grad: torch.Tensor) -> tuple[Any, ...]:
