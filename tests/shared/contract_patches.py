@@ -23,6 +23,7 @@ import attrs
 import pytest
 from probe_format.errors import UsageError
 from probe_runtime.patching import registry
+from probe_runtime.patching.places import unseen
 from probe_runtime.patching.switch import muted
 from tapping import identities
 
@@ -438,6 +439,35 @@ def test_suspended_is_for_all(surface: Surface, patches: Any, tap: Any) -> None:
         with patches.suspended():  # undone within a suspension, it does not come back
             patches.undo()
         assert surface.functions.relu is user.relu is relu[0]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_other_threads_that_run_while_suspended_are_noted(runs: bool, surface: Surface, patches: Any) -> None:
+    """What they call then is not recorded."""
+    may_run, ran, may_end = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        may_run.wait()
+        surface.functions.relu(surface.ones(1))
+        ran.set()
+        may_end.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    unseen.clear()
+    try:
+        with patches:
+            with patches.suspended("as it was tested"), patches.suspended("as it was nested"):
+                if runs:
+                    may_run.set()
+                    ran.wait()
+            noted = [*unseen]
+    finally:
+        for event in (may_run, may_end):
+            event.set()
+        thread.join()
+        unseen.clear()
+    assert noted == ["calls of other threads as it was tested"] * runs
 
 
 @pytest.mark.parametrize("before", [True, False])

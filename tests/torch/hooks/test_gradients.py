@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ import zoo
 from dumping import agrees, capture, load, opened, records, report
 from launching import FORKS
 from probe_runtime.collect import UNTOLD
+from probe_torch.aside import aside
+from probe_torch.hooks import parameter_gradients
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -580,6 +583,28 @@ def test_a_step_begins_while_another_thread_is_about_to_call_hooks(tmp_path: Pat
     FORKS.run(str(Path(__file__).with_name("overtaken.py")), str(tmp_path / "dump"))
     for step in range(3):
         assert len(records(tmp_path / "dump", step)["Module.0.Linear.parameters_grad"]) == 2
+
+
+def test_a_step_ends_in_another_thread_as_a_gradient_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    net = nn.Sequential(nn.Linear(3, 4))
+    with opened(tmp_path, level="L0") as debugger:
+        debugger.start(net)
+        loss = net(torch.ones(2, 3)).sum()
+
+        def later() -> Any:
+            monkeypatch.undo()
+            threads: list[threading.Thread] = []
+            for call in (debugger.stop, debugger.step):
+                threads.append(threading.Thread(target=call))
+                threads[-1].start()
+                threads[-1].join()
+            return aside()
+
+        monkeypatch.setattr(parameter_gradients, "aside", later)
+        loss.backward()
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -75,7 +75,7 @@ def suspended(original: Function, switch: Switch) -> Function:
         holder: Any = switch.holder
         if holder is None:
             return original(*args, **kwargs)
-        with holder.suspended():
+        with holder.suspended(f"while {call.__qualname__} ran"):
             return original(*args, **kwargs)
 
     return call

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import chain
+from threading import get_ident
 from types import ModuleType
 from typing import Any
 
@@ -17,10 +18,13 @@ from .early_bindings import EarlyBindings, Originals, Scan, find_in_modules, fin
 from .importer import Importer
 from .kept import KeptCopies, functions_of
 from .lookup import Listed, Wrap, custom_place, go_down, is_function, name_of
+from .other_threads import heard
 from .places import Holder, Item, Place, Stood
 from .registry import PlaceTable, lock
 from .stale_references import Own
 from .switch import Label, Switch, Tap
+
+_REGISTERING = "while a function was registered"
 
 
 class Prepared:
@@ -86,7 +90,7 @@ class Patches:
     _prepare: Callable[[], None] = lambda: None
     _in_models: Callable[[Sequence[Any]], list[Place]] = lambda models: []
     _depth: int = 0
-    _suspensions: int = 0
+    _suspensions: list[int] = field(factory=list)  # the thread of each
     _registered: list[tuple[Any, str]] = field(factory=list)
     _custom: list[Place] = field(factory=list)
     _tables: list[PlaceTable] = field(factory=list)  # of all that are replaced while applied
@@ -101,7 +105,7 @@ class Patches:
 
     def __attrs_post_init__(self) -> None:
         # With the originals in place: modules keep what they import for longer than a dump lasts.
-        self._importer = Importer(lambda name: self.suspended())
+        self._importer = Importer(lambda name: self.suspended(f"while {name} was imported"))
 
     @property
     def missing(self) -> dict[str, str]:
@@ -166,21 +170,30 @@ class Patches:
         self.undo()
 
     @contextmanager
-    def suspended(self) -> Iterator[None]:
+    def suspended(self, what: str = "while a graph was compiled") -> Iterator[None]:
         """Put the originals back within this region, for every thread; nothing is recorded there.
 
         For what looks functions up by name or identity (torch.jit.script, an import). To keep the calls of one
         thread out of the dump use `muted`: it costs nothing and does not affect other threads.
+
+        what: what is done, for the report if other threads run meanwhile.
         """
+        here = get_ident()
+        inner = not self._depth or here in self._suspensions
+        with nullcontext() if inner else heard(what), self._suspending(here):
+            yield
+
+    @contextmanager
+    def _suspending(self, thread: int) -> Iterator[None]:
         with lock:
-            self._suspensions += 1
-            if self._suspensions == 1 and self._depth:
+            self._suspensions.append(thread)
+            if len(self._suspensions) == 1 and self._depth:
                 self._uninstall()
         try:
             yield
         finally:
             with lock:
-                self._suspensions -= 1
+                self._suspensions.remove(thread)
                 if not self._suspensions and self._depth:
                     if last_import() != self._searched:
                         with self._kept.tables_change():
@@ -207,7 +220,7 @@ class Patches:
             close = nearest(name, [n for n in dir(owner) if is_function(owner, n)])
             hint = f"; did you mean {', '.join(close)}?" if close else ""
             raise UsageError(f"cannot record {name_of(module)}.{api_name}: there is no such function{hint}")
-        with lock, self.suspended():
+        with lock, self.suspended(_REGISTERING):
             self._prepared.update()
             self._registered.append((owner, name))
             self._custom = [p for p in self._custom if not _is_at(p, owner, name)]
@@ -225,7 +238,7 @@ class Patches:
             if len(kept) == len(self._registered):
                 known = ", ".join(f"{name_of(o)}.{n}" for o, n in self._registered) or "none"
                 raise UsageError(f"{name_of(module)}.{api_name} was not registered; registered are: {known}")
-            with self.suspended():
+            with self.suspended(_REGISTERING):
                 self._registered = kept
                 self._custom = [p for p in self._custom if not _is_at(p, owner, name)]
                 self._searched = None

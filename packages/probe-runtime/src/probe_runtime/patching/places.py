@@ -24,8 +24,9 @@ class _Absent:
 
 ABSENT: Any = _Absent()
 """Marks an attribute that the owner inherits: it has no raw value, and putting it back means deleting it."""
-put_back: set[str] = set()
-"""The places where somebody else put back what was there while ours was; whoever tells of them takes them out."""
+unseen: dict[str, str] = {}
+"""The calls that could not be seen, and why; whoever tells of them takes them out."""
+_PUT_BACK = "somebody else put back there what was there before start(), so these calls read as never made"
 
 
 @attrs.frozen(eq=False)
@@ -110,7 +111,7 @@ class Place:
         held = _held_by(self.owner, self.name)
         if was_put and any(held is each.theirs for each in self.stood):
             owner = getattr(self.owner, "__qualname__", getattr(self.owner, "__name__", "?"))
-            put_back.add(f"{owner}.{self.name}")
+            unseen[f"later calls of {owner}.{self.name}"] = _PUT_BACK
         behind = _behind(self.theirs if held is self.ours else held)
         if behind is ABSENT and held is not ABSENT:
             delattr(self.owner, self.name)

@@ -16,14 +16,13 @@ from probe_runtime.config.config import Config
 from probe_runtime.describe.leaf import Leaf
 from probe_runtime.describe.run_error import RunError
 from probe_runtime.notice import notice
-from probe_runtime.patching.places import put_back
+from probe_runtime.patching.places import unseen
 from probe_runtime.watch import Allowance
 
 from .token_gate import TokenGate
 
 #: Takes (step, models) and returns a context that puts every tap in place, and takes them away when it is left.
 Install = Callable[["DumpingStep", tuple[Any, ...]], contextlib.AbstractContextManager[Any]]
-_PUT_BACK = "somebody else put back there what was there before start(), so these calls read as never made"
 
 
 @contextlib.contextmanager
@@ -178,7 +177,7 @@ class DumpingStep(RunningStep):
             self._models[id(model)] = model
         roots = self.table.roots_of(model) or tuple(self.table.roots.values())
         self.gate = gate
-        put_back.clear()  # what was found by others is none of this step's
+        unseen.clear()  # what was found by others is none of this step's
         with contextlib.ExitStack() as stack:
             if gate is not None:
                 for root in roots[:1]:
@@ -228,8 +227,8 @@ class DumpingStep(RunningStep):
                 self.collector.coverage.unseen(*short)
                 if self.gate.number < self.gate.first:
                     notice(f"Probe: {short[1]}, so nothing is recorded of them.")
-            while put_back:
-                self.collector.coverage.unseen(f"later calls of {put_back.pop()}", _PUT_BACK)
+            while unseen:
+                self.collector.coverage.unseen(*unseen.popitem())
 
     def write_files(self) -> dict[str, Any] | None:
         return self._finish(final=False)

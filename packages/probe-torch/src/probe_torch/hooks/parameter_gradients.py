@@ -117,13 +117,12 @@ class ParameterGradients:
                 known.remove()
 
     def _on_arrival(self, p: torch.Tensor) -> None:
-        key, hooked = id(p), self._hooked
-        if key in hooked:
+        if (known := self._hooked.get(id(p))) is not None:  # a step can end in another thread at any time
             with aside():
                 if p.grad is not None:
-                    self.collector.parameter_gradient(hooked[key].entry, p.grad)
+                    self.collector.parameter_gradient(known.entry, p.grad)
                     return
-            for record, name in hooked[key].entry.owners:
+            for record, name in known.entry.owners:
                 self.collector.coverage.unseen(f"{record}: gradient of {name}", _CONSUMED)
 
     @contextmanager
@@ -150,7 +149,7 @@ class ParameterGradients:
     def late(self, *_: Any) -> None:
         """Record the gradients for which no hook was called: FSDP sets them itself, after its reduce-scatter."""
         arrivals = self.collector.arrivals
-        for which, known in self._hooked.items():
+        for which, known in self._hooked.copy().items():
             entry = known.entry
             grad = entry.parameter.grad
             if grad is not None and which not in arrivals and _mark(grad) != known.before:
@@ -158,7 +157,7 @@ class ParameterGradients:
 
     def remove(self) -> None:
         with aside():
-            for known in self._hooked.values():
+            for known in self._hooked.copy().values():
                 known.remove()
         self._hooked.clear()
 

@@ -1,0 +1,45 @@
+"""Tell whether other threads run within a region, where they may call what is not replaced just then."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .places import unseen
+
+_WHY = "functions have their originals then, in every thread"
+_OURS = "probe-"
+
+
+@contextmanager
+def heard(what: str) -> Iterator[None]:
+    """Note calls of other threads as not seen, if any other thread runs within this region.
+
+    what: what is done meanwhile: "while json was imported".
+    """
+    before = _times()
+    try:
+        yield
+    finally:
+        if _times() != before:
+            unseen[f"calls of other threads {what}"] = _WHY
+
+
+def _times() -> dict[int | None, object]:
+    """Return for how long each other thread that Python knows has run; where it is not told, something new each time.
+
+    By the clock of a thread that pthread_getcpuclockid() of Linux gives, which must not be asked for one that ended.
+    """
+    here = threading.get_ident()
+    others = [t for t in threading.enumerate() if t.ident != here and not t.name.startswith(_OURS)]
+    return {each.native_id: _time(each.native_id) for each in others}
+
+
+def _time(thread: int | None) -> object:
+    if thread is None or sys.platform != "linux":
+        return object()
+    try:
+        return time.clock_gettime_ns((~thread << 3) | 6)
+    except OSError:  # it has ended
+        return None
