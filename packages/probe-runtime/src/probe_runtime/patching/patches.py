@@ -221,7 +221,8 @@ class Patches:
             hint = f"; did you mean {', '.join(close)}?" if close else ""
             raise UsageError(f"cannot record {name_of(module)}.{api_name}: there is no such function{hint}")
         with lock, self.suspended(_REGISTERING):
-            self._prepared.update()
+            with self._kept.tables_change():
+                self._prepared.update()
             self._registered.append((owner, name))
             self._custom = [p for p in self._custom if not _is_at(p, owner, name)]
             label = self._label(prefix or name_of(module), name, getattr(owner, name))
@@ -287,7 +288,7 @@ class Patches:
         self._prepare()
         self._switch.tap = self.tap
         for table in self._tables:
-            table.put(self._taken)
+            table.put(self._kept, self._taken)
         for found in self._early:
             found.put()
 

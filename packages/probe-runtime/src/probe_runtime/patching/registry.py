@@ -130,8 +130,11 @@ class PlaceTable:
             self._arrange()
         return changed
 
-    def put(self, taken: Sequence[Place] = ()) -> None:
-        """Put ours in each place but those that somebody else has taken, after a comparison unless `check` made it."""
+    def put(self, kept: KeptCopies, taken: Sequence[Place] = ()) -> None:
+        """Put ours in each place but those that somebody else has taken, after a comparison unless `check` made it.
+
+        kept: does not count what this table comes to hold.
+        """
         # What an owner inherits may be ours by now, and is not compared again.
         as_before = not taken and (self._is_checked or self._holds(self._theirs))
         self._is_checked = False
@@ -145,7 +148,9 @@ class PlaceTable:
         for each in singly:
             if each not in taken:
                 each.put()
-        self._arranged(singly)
+        if singly:
+            with kept.tables_change():
+                self._arranged(singly)
 
     def take_back(self) -> list[Place]:
         """Put back what was there; return the places where somebody else has put something, which stays."""
@@ -215,7 +220,7 @@ def replaced(places: Iterable[Place], done: Callable[[], None] = lambda: None) -
             if len(first) == len(table.places):
                 table.check()
                 kept.note(table.functions)
-                table.put()
+                table.put(kept)
             else:
                 kept.note(functions_of(first))
                 for each in first:
