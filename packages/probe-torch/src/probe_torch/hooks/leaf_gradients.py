@@ -71,7 +71,7 @@ def watch(
 ) -> LeafCall:
     """Pass the whole gradient of a leaf to ``tap``, until the returned handle is removed."""
     hooks: Any = leaf._backward_hooks or {}
-    hook = next((h for h in hooks.values() if isinstance(h, _LeafHook)), None)
+    hook = next((h for h in list(hooks.values()) if isinstance(h, _LeafHook)), None)
     if hook is None:
         hook = _LeafHook()
         hook.handle = leaf.register_hook(hook)  # type: ignore[no-untyped-call]
@@ -89,7 +89,7 @@ def let_go(leaf: torch.Tensor) -> None:
     hooks: Any = leaf._backward_hooks
     if hooks is None:
         return
-    for hook in [h for h in hooks.values() if isinstance(h, _LeafHook)]:
+    for hook in [h for h in list(hooks.values()) if isinstance(h, _LeafHook)]:
         hook.fresh, hook.current = [], []
         hook.handle.remove()
     if not hooks:

@@ -73,7 +73,7 @@ class ModuleTable(AnyModuleTable):
 
     def parameters(self) -> list[TrackedParameter]:
         """Return every parameter of the tracked modules once, with all its owners (tied weights have several)."""
-        having_some = [entry for entry in self.entries.values() if entry.module._parameters]
+        having_some = [entry for entry in list(self.entries.values()) if entry.module._parameters]
         return tracked_parameters(having_some, _wanting_gradients)
 
     def never_called(self) -> Iterator[tuple[str, str]]:

@@ -105,7 +105,8 @@ class ParameterGradients:
                 hooks[key] = on_arrival
                 for other in others:  # torch calls them in this order
                     hooks[other] = hooks.pop(other)
-                before = None if p.grad is None else _mark(p.grad)
+                grad = p.grad  # once: another thread may take it away
+                before = None if grad is None else _mark(grad)
                 self._hooked[id(p)] = _Hooked(entry, hooks, key, before, p._cdata)
 
     def let_go(self, t: torch.Tensor) -> None:
@@ -119,8 +120,8 @@ class ParameterGradients:
     def _on_arrival(self, p: torch.Tensor) -> None:
         if (known := self._hooked.get(id(p))) is not None:  # a step can end in another thread at any time
             with aside():
-                if p.grad is not None:
-                    self.collector.parameter_gradient(known.entry, p.grad)
+                if (grad := p.grad) is not None:
+                    self.collector.parameter_gradient(known.entry, grad)
                     return
             for record, name in known.entry.owners:
                 self.collector.coverage.unseen(f"{record}: gradient of {name}", _CONSUMED)
@@ -142,8 +143,8 @@ class ParameterGradients:
                     self.collector.coverage.add(
                         "left_out", "gradients of an optimizer's own copies of parameters"
                     )
-                elif p.grad is not None:
-                    self.collector.parameter_gradient(entries[id(p)], p.grad, in_step=True)
+                elif (grad := p.grad) is not None:
+                    self.collector.parameter_gradient(entries[id(p)], grad, in_step=True)
 
     @apart
     def late(self, *_: Any) -> None:

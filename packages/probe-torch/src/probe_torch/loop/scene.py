@@ -46,7 +46,7 @@ class TorchScene(Scene):
         _engine.queue_callback(work)
 
     def steps_taken(self) -> int:
-        states = [state for one in self.optimizers() for state in one.state.values() if "step" in state]
+        states = [state for one in self.optimizers() for state in list(one.state.values()) if "step" in state]
         return max((int(state["step"]) for state in states), default=0)
 
 

@@ -108,7 +108,7 @@ class DeviceTable(Generic[A]):
 
     @property
     def waiting(self) -> bool:
-        return bool(self._sent) or any(stream.waiting for stream in self._streams.values())
+        return bool(self._sent) or any(stream.waiting for stream in list(self._streams.values()))
 
     def add(self, number: int, t: torch.Tensor, about: A) -> bool:
         """Start the reduction of a detached strided tensor; return False when its dtype is not supported."""

@@ -134,9 +134,8 @@ class Updates:
             return
         parameters = _parameters(optimizer)
         if has_closure and row is not None and own.ids == list(map(id, parameters)):
-            found = [
-                (n, p.grad) for n, p in zip(own.gradients, parameters, strict=True) if p.grad is not None
-            ]
+            gradients = zip(own.gradients, [p.grad for p in parameters], strict=True)
+            found = [(n, grad) for n, grad in gradients if grad is not None]
             row.put([n for n, _ in found], norms_of([grad for _, grad in found]))
         if not own.is_copied:
             return
