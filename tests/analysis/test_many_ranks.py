@@ -195,8 +195,14 @@ def test_processes_say_the_same(dumps: Callable[..., Path], capsys: pytest.Captu
     assert said(ranks(dump, engine=in_processes(2))) == said(ranks(dump))
     assert main([str(dump), "--workers", "2"]) == 1
     assert "the odd one out: rank 21" in capsys.readouterr().out
-    assert main([str(dump), "--engine", "dask"]) == 2
-    assert "--engine dask and --scheduler ADDRESS go together" in capsys.readouterr().err
+    scheduler = ["--engine", "dask", "--scheduler", "tcp://localhost:1"]
+    for words, told in (
+        (scheduler[:2], "--engine dask and --scheduler ADDRESS go together"),
+        ([*scheduler, "--workers", "2"], "--workers and --engine do not go together"),
+        (["--workers", "0"], "from 1 up"),
+    ):
+        assert main([str(dump), *words]) == 2
+        assert told in capsys.readouterr().err
 
 
 def test_tables_are_read_without_pandas(dumps: Callable[..., Path]) -> None:

@@ -47,7 +47,7 @@ def _amount(text: str) -> float:
 
 def add_engine(parser: Options) -> None:
     workers = "so many processes read the ranks (1)"
-    parser.add_argument("--workers", type=whole_number, default=1, metavar="N", help=workers)
+    parser.add_argument("--workers", type=whole_number, metavar="N", help=workers)
     engine = "the workers of a scheduler read them instead, which see the dump under the same path"
     parser.add_argument("--engine", choices=("dask",), help=engine)
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of the engine, as tcp://host:8786")
@@ -57,9 +57,13 @@ def engine(arguments: argparse.Namespace) -> Engine:
     """Return what reads the ranks. Raises UsageError for options that do not go together."""
     if (arguments.engine is None) != (arguments.scheduler is None):
         raise UsageError("--engine dask and --scheduler ADDRESS go together.")
+    if arguments.engine and arguments.workers is not None:
+        raise UsageError("--workers and --engine do not go together: the scheduler has the workers.")
+    if arguments.workers == 0:
+        raise UsageError("--workers 0 would read nothing: give the number of processes, from 1 up.")
     if arguments.engine:
         return on_dask(arguments.scheduler)
-    return in_processes(arguments.workers) if arguments.workers > 1 else in_process
+    return in_process if arguments.workers in (None, 1) else in_processes(arguments.workers)
 
 
 def add_table(parser: Options, output: str = "write all of it into this file, as its suffix says") -> None:
