@@ -95,7 +95,7 @@ def test_every_listed_name_is_patched_and_restored(surface: Surface, patches: An
 
 
 def test_apply_that_fails_is_undone(surface: Surface, patches: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def put_half(table: registry.PlaceTable, taken: object = None) -> None:
+    def put_half(table: registry.PlaceTable, kept: object, taken: object = None) -> None:
         for place in table.places[: len(table.places) // 2]:
             place.put()
         raise KeyboardInterrupt

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import loops
 import pytest
+import torch
 from launching import FORKS
+from probe_runtime.auto import Containment
+from probe_torch.loop.scene import TorchScene
 from recorded import recorded
 
 LOOPS = Path(loops.__file__)
@@ -165,6 +168,31 @@ def test_a_model_that_is_not_there_is_said_once(tmp_path: Path) -> None:
     said = run(tmp_path, "run", *keys, str(LOOPS), "between").stderr
     assert said.count("no module is of a class that models names: Ned.") == 1
     assert said.count("an optimizer has stepped, and no model was found") == 1
+
+
+def test_an_optimizer_that_is_made_while_models_are_looked_for_is_not_lost() -> None:
+    """By another thread: to look takes a tenth of a second."""
+    nets: list[torch.nn.Module] = []
+    optimizers: list[torch.optim.Optimizer] = []
+
+    def make(scene: TorchScene) -> None:
+        nets.append(torch.nn.Linear(2, 2))
+        optimizers.append(torch.optim.SGD(nets[-1].parameters(), 0.1))
+        scene.add(optimizers[-1])
+
+    class Interrupted(TorchScene):
+        def held(self) -> Containment:
+            found = super().held()
+            if len(nets) == 1:
+                make(self)
+            return found
+
+    scene = Interrupted()
+    scene._made = []
+    make(scene)
+    scene.models()
+    assert list(scene.optimizers()) == optimizers and list(scene.models()) == nets
+    assert [scene.root_of(net) for net in nets] == nets
 
 
 THREADS = """

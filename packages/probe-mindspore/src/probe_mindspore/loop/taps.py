@@ -123,8 +123,7 @@ def _making(original: Function) -> Function:
     def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
         original(optimizer, *args, **kwargs)
         for calls in tuple(_watching):
-            calls.scene.add(optimizer)
-            calls.steps.optimizer_made()
+            calls.steps.optimizer_made(optimizer)
 
     return init
 

@@ -26,7 +26,8 @@ class Scene(ABC):
     _made: list[weakref.ref[Any]] = field(factory=list)
     _tops: list[weakref.ref[Any]] = field(factory=list)
     _roots: dict[int, tuple[weakref.ref[Any], weakref.ref[Any] | None]] = field(factory=dict)
-    _is_known: bool = False
+    _news: int = 0  # how often an optimizer has come
+    _looked: int = -1  # what that was when the models were looked for
 
     def __attrs_post_init__(self) -> None:
         for one in gc.get_objects():
@@ -36,8 +37,8 @@ class Scene(ABC):
     def add(self, optimizer: Any) -> None:
         """Take an optimizer that has just been made, or that trains more than before."""
         if not self.has(optimizer):
-            self._made.append(weakref.ref(optimizer))
-        self._is_known = False
+            self._made = [*(ref for ref in self._made if ref() is not None), weakref.ref(optimizer)]
+        self._news += 1
 
     def has(self, optimizer: Any) -> bool:
         """Return whether this optimizer has been taken."""
@@ -45,23 +46,21 @@ class Scene(ABC):
 
     def optimizers(self) -> Sequence[Any]:
         """Return the optimizers that are alive and train something, in the order in which they were made."""
-        self._made = [ref for ref in self._made if ref() is not None]
         live = [one for one in (ref() for ref in self._made) if one is not None]
         return [one for one in live if any(True for _ in self.parameters_of(one))]
 
     def models(self) -> Sequence[Any]:
         """Return the models that they train, in that order, without what only wraps them."""
-        if not self._is_known:
-            self._look(self.held())
+        if self._looked != self._news:
+            self._look()
         return self._live_tops()
 
     def root_of(self, module: Any) -> Any:
         """Return the trained model that an outermost call belongs to; None for a loss, a metric, a frozen network."""
         ref, root = self._roots.get(id(module), (None, None))
-        if ref is not None and ref() is module and self._is_known:
+        if ref is not None and ref() is module and self._looked == self._news:
             return None if root is None else root()
-        held = self.held()
-        self._look(held)
+        self._look()
         found = next((top for top in self._live_tops() if self.belongs(module, top)), None)
         self._roots[id(module)] = weakref.ref(module), None if found is None else weakref.ref(found)
         return found
@@ -69,12 +68,14 @@ class Scene(ABC):
     def _live_tops(self) -> list[Any]:
         return [top for top in (ref() for ref in self._tops) if top is not None]
 
-    def _look(self, held: Containment) -> None:
+    def _look(self) -> None:
+        news = self._news  # first: what another thread makes meanwhile is looked for the next time
+        held = self.held()
         parameters = [p for one in self.optimizers() for p in self.parameters_of(one)]
         tops = held.of_classes(self.named) if self.named else held.models_of(parameters)
-        if not self._is_known:
+        if self._looked != news:
             self._roots.clear()
-        self._tops, self._is_known = [weakref.ref(top) for top in tops], True
+        self._tops, self._looked = [weakref.ref(top) for top in tops], news
 
     @abstractmethod
     def parameters_of(self, optimizer: Any) -> Iterable[Any]:

@@ -120,8 +120,9 @@ class AutoSteps:
             self._rest()
 
     @_sheltered
-    def optimizer_made(self) -> None:
-        """Take that there is another optimizer, or that one trains more than before."""
+    def optimizer_made(self, optimizer: Any) -> None:
+        """Take an optimizer that has just been made, or that trains more than before."""
+        self.scene.add(optimizer)
         self.look()
         if not self._open:
             self._make_ready()

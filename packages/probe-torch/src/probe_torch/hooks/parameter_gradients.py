@@ -27,7 +27,7 @@ class _Table(OrderedDict[int, Any]):
 
 #: By the address of torch's C++ tensor, the tables that torch still calls, though they are gone from the parameter: it
 #: frees what holds one when the next comes, also while a backward pass of another thread is about to call it.
-_tables: weakref.WeakValueDictionary[int, _Table] = weakref.WeakValueDictionary()
+_tables: dict[int, weakref.ref[_Table]] = {}
 
 
 @define
@@ -98,9 +98,10 @@ class ParameterGradients:
                 p, key = entry.parameter, next(KEYS)
                 hooks = p._post_accumulate_grad_hooks
                 if hooks is None:
-                    hooks = None if alone else _tables.get(p._cdata)
-                    if hooks is None:
-                        hooks = p._post_accumulate_grad_hooks = _tables[p._cdata] = _Table()
+                    called = None if alone else _tables.get(p._cdata)
+                    if called is None or (hooks := called()) is None:
+                        hooks = p._post_accumulate_grad_hooks = _Table()
+                        _tables[p._cdata] = weakref.ref(hooks)
                 others = [*hooks]
                 hooks[key] = on_arrival
                 for other in others:  # torch calls them in this order

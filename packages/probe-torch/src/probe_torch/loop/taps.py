@@ -70,9 +70,8 @@ def _making(original: Function) -> Function:
     @functools.wraps(original)
     def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
         original(optimizer, *args, **kwargs)
-        for steps, scene in tuple(_watching):
-            scene.add(optimizer)
-            steps.optimizer_made()
+        for steps, _ in tuple(_watching):
+            steps.optimizer_made(optimizer)
 
     return init
 
@@ -83,8 +82,7 @@ def _adding(original: Function) -> Function:
         original(optimizer, *args, **kwargs)
         for steps, scene in tuple(_watching):
             if scene.has(optimizer):  # else it is being made
-                scene.add(optimizer)
-                steps.optimizer_made()
+                steps.optimizer_made(optimizer)
 
     return add
 
