@@ -19,11 +19,13 @@ from .module_table import (
 from .plan import Plan, header_of, plan_of
 from .recompute import Segment, SegmentState
 from .recorder import Recorder, Target
+from .thread_state import other_threads
 from .walk import Part, Walk
 
 __all__ = [
     "UNTOLD", "AnyModuleTable", "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream",
     "GradientTap", "GradientTexts", "Gradients", "Part", "PendingWork", "Plan", "Recorder", "Segment",
     "SegmentState", "Target", "TrackedModule", "TrackedParameter", "Walk", "faults_reported", "guard",
-    "guarded", "header_of", "kind_of", "models_of", "plan_of", "sheltered", "tracked_parameters", "untold",
+    "guarded", "header_of", "kind_of", "models_of", "other_threads", "plan_of", "sheltered", "tracked_parameters",
+    "untold",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from .early_bindings import EarlyBindings, Originals, Scan, find_in_modules, fin
 from .importer import Importer
 from .kept import KeptCopies, functions_of
 from .lookup import Listed, Wrap, custom_place, go_down, is_function, name_of
-from .other_threads import heard
+from .meanwhile import others_noted
 from .places import Holder, Item, Place, Stood
 from .registry import PlaceTable, lock
 from .stale_references import Own
@@ -180,7 +180,7 @@ class Patches:
         """
         here = get_ident()
         inner = not self._depth or here in self._suspensions
-        with nullcontext() if inner else heard(what), self._suspending(here):
+        with nullcontext() if inner else others_noted(what), self._suspending(here):
             yield
 
     @contextmanager

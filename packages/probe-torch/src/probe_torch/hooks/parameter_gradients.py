@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 from attrs import define, field
-from probe_runtime.collect import Collector, TrackedParameter, faults_reported, guarded
-from probe_runtime.collect.thread_state import other_threads
+from probe_runtime.collect import Collector, TrackedParameter, faults_reported, guarded, other_threads
 from torch.autograd import graph
 
 from probe_torch.aside import apart, aside
@@ -21,13 +20,13 @@ from .updates import KEYS, before_updates
 _CONSUMED = "it came, and a hook of the run took it from .grad before Probe was called"
 
 
-class _Table(OrderedDict[int, Any]):
+class _HookTable(OrderedDict[int, Any]):
     """The hooks on a parameter that had none."""
 
 
 #: By the address of torch's C++ tensor, the tables that torch still calls, though they are gone from the parameter: it
 #: frees what holds one when the next comes, also while a backward pass of another thread is about to call it.
-_tables: dict[int, weakref.ref[_Table]] = {}
+_tables: dict[int, weakref.ref[_HookTable]] = {}
 
 
 @define
@@ -56,7 +55,7 @@ class _Hooked:
         """Remove the hook, and our table of hooks: after a swap torch would put the user's hooks in it."""
         p = self.entry.parameter
         self.hooks.pop(self.key, None)
-        if type(table := p._post_accumulate_grad_hooks) is _Table and not table:
+        if type(table := p._post_accumulate_grad_hooks) is _HookTable and not table:
             p._post_accumulate_grad_hooks = None
 
 
@@ -100,7 +99,7 @@ class ParameterGradients:
                 if hooks is None:
                     called = None if alone else _tables.get(p._cdata)
                     if called is None or (hooks := called()) is None:
-                        hooks = p._post_accumulate_grad_hooks = _Table()
+                        hooks = p._post_accumulate_grad_hooks = _HookTable()
                         _tables[p._cdata] = weakref.ref(hooks)
                 others = [*hooks]
                 hooks[key] = on_arrival

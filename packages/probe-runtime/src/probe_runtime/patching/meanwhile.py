@@ -13,7 +13,7 @@ _OURS = "probe-"
 
 
 @contextmanager
-def heard(what: str) -> Iterator[None]:
+def others_noted(what: str) -> Iterator[None]:
     """Note calls of other threads as not seen, if any other thread runs within this region.
 
     what: what is done meanwhile: "while json was imported".
