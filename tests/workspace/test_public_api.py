@@ -116,8 +116,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.collect": {
         "AnyModuleTable", "Autograd", "Call", "Collectives", "Collector", "Emit", "EventStream", "faults_reported",
         "Gradients", "GradientTap", "guard", "guarded", "header_of", "kind_of", "models_of", "GradientTexts",
-        "other_threads", "Part", "PendingWork", "Plan", "plan_of", "Recorder", "Segment", "SegmentState", "sheltered", "Target",
-        "tracked_parameters", "TrackedModule", "TrackedParameter", "untold", "UNTOLD", "Walk",
+        "other_threads", "Part", "PendingWork", "Plan", "plan_of", "Recorder", "Segment", "SegmentState", "sheltered",
+        "Target", "tracked_parameters", "TrackedModule", "TrackedParameter", "untold", "UNTOLD", "Walk",
     },
     "probe_runtime.auto": {"AutoSteps", "Containment", "Scene", "named_by_job", "search"},
     "probe_runtime.config": {
