@@ -101,7 +101,12 @@ class EarlyBindings:
 
 def last_import() -> tuple[Any, ...]:
     """Return what is another thing as soon as a module is imported: the last one, and how many there are."""
-    name = next(reversed(sys.modules))
+    while True:
+        try:
+            name = next(reversed(sys.modules))
+            break
+        except RuntimeError:  # another thread has just imported something
+            continue
     return name, id(sys.modules.get(name)), len(sys.modules)
 
 

@@ -19,11 +19,13 @@ Node = Callable[[str], None]
 class _Open(threading.local):
     """The regions that each thread is in.
 
+    of: what these nodes are of, as `Regions.started` has it.
     nodes: outermost first.
     quiet: (the name, our function) of the innermost quiet one.
     """
 
     def __init__(self) -> None:
+        self.of: object = None
         self.nodes: list[str] = []
         self.quiet: tuple[str, Any] | None = None
 
@@ -46,24 +48,24 @@ class Regions:
         self._open = _Open()
         self._push: Node = _nothing
         self._pop: Node = _nothing
-        self._started = False
+        self._started: object = None
 
     @contextmanager
     def started(self, push: Node, pop: Node, coverage: Coverage) -> Iterator[None]:
-        """Push nodes while open; those that this thread is in at the end are popped.
+        """Push nodes while open; those that this thread is in at the end are popped, those of others forgotten.
 
         push: begins a node.
         pop: ends it; called after each push, in the same thread, also after an exception.
         coverage: gets how often each quiet region was entered, by reason.
         """
         self._quiet.clear()
-        self._push, self._pop, self._started = push, pop, True
+        self._push, self._pop, self._started = push, pop, object()
         try:
             yield
         finally:
             for node in list(reversed(self._open.nodes)):
                 self.closes(node)
-            self._started = False
+            self._started = None
             self._push = self._pop = _nothing
             for reason, times in self._quiet.items():
                 if times.value:
@@ -76,7 +78,11 @@ class Regions:
 
     def opens(self, node: str) -> bool:
         """Push the node, unless it is open; return whether it was pushed."""
-        if not self._started or node in self._open.nodes:
+        if (started := self._started) is None:
+            return False
+        if self._open.of is not started:
+            self._open.of, self._open.nodes = started, []
+        if node in self._open.nodes:
             return False
         self._push(node)
         self._open.nodes.append(node)
@@ -84,7 +90,7 @@ class Regions:
 
     def closes(self, node: str) -> None:
         """Pop the node if it is open."""
-        if node in self._open.nodes:
+        if self._open.of is self._started and node in self._open.nodes:
             self._open.nodes.remove(node)
             self._pop(node)
 
@@ -111,7 +117,7 @@ class Regions:
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._compiling() or not self._started:
+            if self._compiling() or self._started is None:
                 return original(*args, **kwargs)
             outer = self._open.quiet
             # Else one is around the user's own patch.

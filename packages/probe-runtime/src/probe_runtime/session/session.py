@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import threading
 import traceback
 import weakref
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from attrs import define, field
 from probe_format.errors import ConfigError, ProbeError, Problem, UsageError
@@ -34,6 +36,23 @@ from .step import RunningStep
 from .token_gate import TokenGate
 
 _live: weakref.WeakSet[Session] = weakref.WeakSet()
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_turn = threading.RLock()  # of who calls: what is put in place for a step would stay if two came at once
+os.register_at_fork(after_in_child=_turn._at_fork_reinit)  # type: ignore[attr-defined]
+
+
+def _in_turn(
+    call: Callable[Concatenate[Session, _P], _R],
+) -> Callable[Concatenate[Session, _P], _R]:
+    """Return a method that lets one thread in at a time."""
+
+    @functools.wraps(call)
+    def method(self: Session, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with _turn:
+            return call(self, *args, **kwargs)
+
+    return method
 
 
 @define(eq=False, slots=False)
@@ -96,6 +115,7 @@ class Session(AnySession):
 
     # -- the user's calls -----------------------------------------------------------------------------
 
+    @_in_turn
     def start(self, model: Any, token_range: Any, rank_id: Any = None) -> None:
         """Start or resume collecting in the current step, if this step and rank are wanted.
 
@@ -182,6 +202,7 @@ class Session(AnySession):
             ready, self._ready = self._ready, None
             ready.undo()
 
+    @_in_turn
     def stop(self) -> None:
         """Stop collecting and write the files. Gradients that arrive before step() are still recorded.
 
@@ -198,6 +219,7 @@ class Session(AnySession):
             run.write_files()
         run.hand_on()
 
+    @_in_turn
     def step(self) -> None:
         """End the step: write its last files, and begin the next step. Raises as `stop` does."""
         run, self.run = self.run, None
@@ -267,6 +289,7 @@ class Session(AnySession):
             self.run.table.entries.pop(id(self._named[0]), None)
         self._named = None
 
+    @_in_turn
     def close(self) -> None:
         """Finish the step that is open, and remove every hook. More calls do nothing."""
         if self.closed:

@@ -4,6 +4,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from attrs import define, field
@@ -12,11 +13,13 @@ from probe_format.write import Look, RankWriter
 from probe_runtime.collect.collector import Collector
 from probe_runtime.collect.module_table import AnyModuleTable, TrackedModule
 from probe_runtime.collect.recorder import Args, Kwargs
+from probe_runtime.collect.thread_state import other_threads
 from probe_runtime.config.config import Config
 from probe_runtime.describe.leaf import Leaf
 from probe_runtime.describe.run_error import RunError
 from probe_runtime.notice import notice
 from probe_runtime.patching.places import unseen
+from probe_runtime.patching.registry import lock
 from probe_runtime.watch import Allowance
 
 from .token_gate import TokenGate
@@ -25,17 +28,50 @@ from .token_gate import TokenGate
 Install = Callable[["DumpingStep", tuple[Any, ...]], contextlib.AbstractContextManager[Any]]
 
 
-@contextlib.contextmanager
-def _room_for_frames() -> Iterator[None]:
-    """Raise the limit of recursion: each call of a module has fewer frames of ours than of its own."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(2 * before)
-    try:
-        yield
-    finally:
-        if sys.getrecursionlimit() == 2 * before:  # else the run has set another one
-            with contextlib.suppress(RecursionError):  # it is deeper than that now
+class _RoomForFrames:
+    """Raise the limit of recursion while a step has it: each call of a module has fewer frames of ours than of its own.
+
+    There is one limit for all threads. One that is deeper than the limit that comes back would end the process, so it
+    stays raised then.
+    """
+
+    def __init__(self) -> None:
+        self._holders = 0
+        self._limits = 0, 0
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        with lock:
+            self._holders += 1
+            if (before := sys.getrecursionlimit()) != self._limits[1]:
+                self._limits = before, 2 * before
+                sys.setrecursionlimit(2 * before)
+        try:
+            yield
+        finally:
+            with lock:
+                self._holders -= 1
+                if not self._holders:
+                    self._give_back()
+
+    def _give_back(self) -> None:
+        before, raised = self._limits
+        if sys.getrecursionlimit() != raised:  # the run has set another one
+            self._limits = 0, 0
+        elif not any(_is_deeper(frame, before // 2) for _, frame in other_threads()):
+            with contextlib.suppress(RecursionError):  # this thread is deeper than that now
                 sys.setrecursionlimit(before)
+                self._limits = 0, 0
+
+
+def _is_deeper(frame: FrameType | None, frames: int) -> bool:
+    """Return whether there are more frames around one."""
+    while frame is not None and frames:
+        frame, frames = frame.f_back, frames - 1
+    return frame is not None
+
+
+_room_for_frames = _RoomForFrames()
 
 
 class RunningStep:

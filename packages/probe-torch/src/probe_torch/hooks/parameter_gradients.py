@@ -4,20 +4,26 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from traceback import walk_stack
 from typing import Any
 
 import torch
 from attrs import define, field
-from probe_runtime.collect import Collector, TrackedParameter, faults_reported, guarded, other_threads
-from torch.autograd import graph
+from probe_runtime.collect import Collector, TrackedParameter, faults_reported, guarded
 
 from probe_torch.aside import apart, aside
+from probe_torch.optimizer_hooks import KEYS
+from probe_torch.training_threads import others_train
 
 from .modules import ModuleTable
-from .updates import KEYS, before_updates
+from .updates import before_updates
 
 _CONSUMED = "it came, and a hook of the run took it from .grad before Probe was called"
+_ELSEWHERE = "another thread trains, and may be setting them"
+
+
+#: In place of a gradient's mark where another thread may just be setting it: torch does so without Python's lock, and
+#: who reads ``.grad`` meanwhile reads freed memory.
+_UNREAD = ("not read",)
 
 
 class _HookTable(OrderedDict[int, Any]):
@@ -36,7 +42,7 @@ class _Hooked:
     entry: the parameter with its names.
     hooks: all hooks on it, with ours before the run's own, of which one may consume the gradient.
     key: that of ours.
-    before: the mark of its gradient when it was hooked; None if it had no gradient.
+    before: the mark of its gradient when it was hooked; None if it had no gradient, `_UNREAD` where that is not known.
     content: address of torch's C++ tensor behind the parameter when it was hooked. A swap gives the parameter
     another one, and the hook stays with the first.
     """
@@ -51,11 +57,15 @@ class _Hooked:
     def in_place(self) -> bool:
         return bool(self.entry.parameter._cdata == self.content)
 
-    def remove(self) -> None:
-        """Remove the hook, and our table of hooks: after a swap torch would put the user's hooks in it."""
+    def remove(self, *, with_table: bool) -> None:
+        """Remove the hook.
+
+        with_table: whether our table of hooks goes too: after a swap torch would put the user's hooks in it. While
+            another thread trains it stays, empty, as where a hook of the user's was removed.
+        """
         p = self.entry.parameter
         self.hooks.pop(self.key, None)
-        if type(table := p._post_accumulate_grad_hooks) is _HookTable and not table:
+        if with_table and type(table := p._post_accumulate_grad_hooks) is _HookTable and not table:
             p._post_accumulate_grad_hooks = None
 
 
@@ -84,11 +94,11 @@ class ParameterGradients:
         if not self._wanted:
             return
         with aside():
-            wanting, alone = [], _is_alone()
+            wanting, alone = [], not others_train()
             for entry in self.table.parameters():
                 known = self._hooked.get(id(entry.parameter))
                 if known is not None and not known.in_place:
-                    self._hooked.pop(id(entry.parameter)).remove()
+                    self._hooked.pop(id(entry.parameter), known).remove(with_table=True)
                     known = None
                 if known is None and entry.parameter.is_leaf:
                     wanting.append(entry)
@@ -105,8 +115,9 @@ class ParameterGradients:
                 hooks[key] = on_arrival
                 for other in others:  # torch calls them in this order
                     hooks[other] = hooks.pop(other)
-                grad = p.grad  # once: another thread may take it away
-                before = None if grad is None else _mark(grad)
+                before: tuple[Any, ...] | None = _UNREAD
+                if alone:
+                    before = None if (grad := p.grad) is None else _mark(grad)
                 self._hooked[id(p)] = _Hooked(entry, hooks, key, before, p._cdata)
 
     def let_go(self, t: torch.Tensor) -> None:
@@ -115,7 +126,7 @@ class ParameterGradients:
         if known is not None:
             self.missing = True
             with aside():
-                known.remove()
+                known.remove(with_table=True)
 
     def _on_arrival(self, p: torch.Tensor) -> None:
         if (known := self._hooked.get(id(p))) is not None:  # a step can end in another thread at any time
@@ -147,19 +158,32 @@ class ParameterGradients:
                     self.collector.parameter_gradient(entries[id(p)], grad, in_step=True)
 
     @apart
-    def late(self, *_: Any) -> None:
-        """Record the gradients for which no hook was called: FSDP sets them itself, after its reduce-scatter."""
-        arrivals = self.collector.arrivals
-        for which, known in self._hooked.copy().items():
-            entry = known.entry
-            grad = entry.parameter.grad
-            if grad is not None and which not in arrivals and _mark(grad) != known.before:
-                self.collector.parameter_gradient(entry, grad, seen=False)
+    def late(self, optimizer: Any = None, *_: Any) -> None:
+        """Record the gradients for which no hook was called: FSDP sets them itself, after its reduce-scatter.
+
+        optimizer: the one that gets them; None at the end of a step. While another thread trains, only its are read.
+        """
+        arrivals, hooked = self.collector.arrivals, self._hooked.copy()
+        missing = [known for which, known in hooked.items() if which not in arrivals]
+        if missing and others_train():
+            groups = () if optimizer is None else optimizer.param_groups
+            own = {id(p) for group in groups for p in group["params"]}
+            missing = [
+                each for each in missing if id(each.entry.parameter) in own and each.before is not _UNREAD
+            ]
+            self.collector.coverage.unseen(
+                "gradients that arrive without a hook (FSDP sets them itself)", _ELSEWHERE
+            )
+        for known in missing:
+            grad = known.entry.parameter.grad
+            if grad is not None and known.before is not _UNREAD and _mark(grad) != known.before:
+                self.collector.parameter_gradient(known.entry, grad, seen=False)
 
     def remove(self) -> None:
         with aside():
+            with_table = not others_train()
             for known in self._hooked.copy().values():
-                known.remove()
+                known.remove(with_table=with_table)
         self._hooked.clear()
 
     def on_call(self, tap: Callable[..., Any]) -> Callable[..., Any]:
@@ -172,15 +196,6 @@ class ParameterGradients:
             return tap(*args)
 
         return call
-
-
-def _is_alone() -> bool:
-    """Return whether no other thread can be in a backward pass: none is, or had a call collected."""
-    runs = graph._engine_run_backward.__code__
-    return not any(
-        called or any(inner.f_code is runs for inner, _ in walk_stack(frame))
-        for called, frame in other_threads()
-    )
 
 
 def _mark(grad: torch.Tensor) -> tuple[Any, ...]:

@@ -8,9 +8,7 @@ from typing import Any
 from torch.optim import optimizer as torchs
 
 from probe_torch.compiling import left_out
-
-#: The keys of our hooks among others: torch numbers those from 0 up.
-KEYS = iter(range(-1, -(1 << 62), -1))
+from probe_torch.optimizer_hooks import KEYS, hooked, take_out
 
 
 @contextmanager
@@ -36,15 +34,13 @@ def before_updates(look: Callable[..., None]) -> Iterator[None]:
         optimizer._optimizer_step_pre_hooks[key] = ours
         placed[id(optimizer)] = weakref.ref(optimizer)
 
-    handles = [
-        torchs.register_optimizer_step_pre_hook(left_out(put_last)),
-        torchs.register_optimizer_step_post_hook(left_out(take_away)),
-    ]
     try:
-        yield
+        with (
+            hooked(torchs._global_optimizer_pre_hooks, left_out(put_last)),
+            hooked(torchs._global_optimizer_post_hooks, left_out(take_away)),
+        ):
+            yield
     finally:
-        for handle in handles:
-            handle.remove()
         for ref in list(placed.values()):
             if (optimizer := ref()) is not None:
-                take_away(optimizer)
+                take_out(optimizer._optimizer_step_pre_hooks, key)

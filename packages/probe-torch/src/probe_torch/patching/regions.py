@@ -15,6 +15,7 @@ from torch.autograd.profiler import record_function
 from torch.optim import optimizer as torchs
 
 from probe_torch.compiling import is_compiling
+from probe_torch.optimizer_hooks import hooked
 
 # Calls that are filed under a node.
 _NODES = (
@@ -95,12 +96,11 @@ def _optimizer_regions(
     begin: returns whether ``end`` is wanted for this region.
     before_step: torch's global hook, called within a step with the optimizer, the arguments and the keywords.
     """
-    with watched_regions(("Optimizer.step#", "Optimizer.zero_grad#"), begin, end):
-        hook = torchs.register_optimizer_step_pre_hook(before_step)
-        try:
-            yield
-        finally:
-            hook.remove()
+    with (
+        watched_regions(("Optimizer.step#", "Optimizer.zero_grad#"), begin, end),
+        hooked(torchs._global_optimizer_pre_hooks, before_step),
+    ):
+        yield
 
 
 def watched_regions(names: tuple[str, ...], begin: Callable[[], bool], end: Callable[[], None]) -> Held:
