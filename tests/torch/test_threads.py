@@ -7,6 +7,8 @@ import threading
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from dumping import agrees, capture, construct, opened, records, report
 from torch import Tensor, nn
+from torch.optim import optimizer as optimizers
 
 THREADS, CALLS = 8, 40
 
@@ -222,3 +225,159 @@ def test_gradients_of_one_parameter_from_many_threads_have_numbers_of_their_own(
     arrivals = {base, *(f"{base}.{n}" for n in range(1, THREADS * 5))}
     assert {name for name in data if name.startswith(base)} == arrivals
     assert all(set(data[name]) == {"weight", "bias"} for name in arrivals)
+
+
+@contextmanager
+def beside(work: Callable[[Callable[[], None]], None]) -> Iterator[threading.Thread]:
+    """Run `work` in another thread until it calls what it gets; from there on when this is left."""
+    came, may_go, errors = threading.Event(), threading.Event(), list[BaseException]()
+
+    def wait() -> None:
+        came.set()
+        may_go.wait(60)
+
+    def body() -> None:
+        try:
+            work(wait)
+        except BaseException as error:
+            errors.append(error)
+        came.set()
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    came.wait(60)
+    try:
+        yield thread
+    finally:
+        may_go.set()
+        thread.join(60)
+    assert not errors
+
+
+def one_step(debugger: Any, model: nn.Module) -> None:
+    debugger.start(model)
+    debugger.stop()
+    debugger.step()
+
+
+def test_gradients_are_not_read_while_another_thread_may_set_them(tmp_path: Path) -> None:
+    """torch sets them without Python's lock: who reads them meanwhile reads what is freed."""
+    readers: list[threading.Thread] = []
+
+    class Read(nn.Parameter):
+        @property
+        def grad(self) -> Any:
+            readers.append(threading.current_thread())
+            return Tensor.grad.__get__(self)  # type: ignore[attr-defined]
+
+        @grad.setter
+        def grad(self, value: Any) -> None:
+            Tensor.grad.__set__(self, value)  # type: ignore[attr-defined]
+
+    model = nn.Sequential(nn.Linear(2, 2))
+    model[0].weight = Read(torch.ones(2, 2))
+
+    def train(wait: Callable[[], None]) -> None:
+        loss = model(torch.ones(2)).sum()
+        loss.register_hook(lambda grad: wait())
+        loss.backward()
+
+    with opened(tmp_path, level="L0") as debugger:
+        with beside(train):
+            one_step(debugger, model)
+            assert not readers
+        one_step(debugger, model)
+        assert readers
+    said = [[row["what"] for row in report(tmp_path / "dump", step)["not_seen"]] for step in range(2)]
+    assert [any("without a hook" in what for what in whats) for whats in said] == [True, False]
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_an_update_goes_on_whose_hooks_a_stop_takes_away(level: str, tmp_path: Path) -> None:
+    """torch goes through its table of hooks on optimizers, which must not change under it."""
+    model = nn.Sequential(nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def update(wait: Callable[[], None]) -> None:
+        hooks = [
+            register(lambda *_: wait())
+            for register in (
+                optimizers.register_optimizer_step_pre_hook,
+                optimizer.register_step_pre_hook,
+            )
+        ]
+        try:
+            optimizer.step()
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    tables = [getattr(optimizers, f"_global_optimizer_{when}_hooks") for when in ("pre", "post")]
+    before = [dict(table) for table in tables]
+    with opened(tmp_path, level=level) as debugger:
+        one_step(debugger, model)
+        debugger.start(model)
+        with beside(update):
+            debugger.stop()
+            debugger.step()
+        one_step(debugger, model)
+    assert [dict(table) for table in tables] == before
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+def test_the_limit_of_recursion_stays_while_a_thread_is_deep(tmp_path: Path) -> None:
+    """Python ends the process where a thread is far deeper than a limit that is lowered."""
+
+    def deep(wait: Callable[[], None], frames: int) -> None:
+        deep(wait, frames - 1) if frames else wait()
+
+    before = sys.getrecursionlimit()
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.start()
+        with beside(lambda wait: deep(wait, before)):
+            debugger.stop()
+            debugger.start()
+            debugger.stop()
+            assert sys.getrecursionlimit() == 2 * before
+        debugger.start()
+        debugger.stop()
+        assert sys.getrecursionlimit() == before
+
+
+def test_threads_that_start_and_stop_at_once_leave_nothing_behind(tmp_path: Path) -> None:
+    model, limit, linear = nn.Sequential(nn.Linear(2, 2)), sys.getrecursionlimit(), F.linear
+    with opened(tmp_path, level="mix") as debugger, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # each is told that the other has started
+
+        def work(i: int) -> None:
+            for _ in range(6):
+                one_step(debugger, model)
+
+        in_threads(work, 2)
+        debugger.close()
+    assert (sys.getrecursionlimit(), F.linear) == (limit, linear)
+    assert not any(p._post_accumulate_grad_hooks for p in model.parameters())  # type: ignore[attr-defined]
+
+
+def test_a_thread_that_is_in_a_region_as_a_step_ends_enters_it_anew_in_the_next(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    model(torch.ones(2)).sum().backward()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=False)
+
+    def updates(wait: Callable[[], None]) -> None:
+        hook = optimizer.register_step_pre_hook(lambda *_: wait())
+        optimizer.step()
+        hook.remove()
+        optimizer.step()
+
+    with opened(tmp_path, level="mix") as debugger:
+        debugger.start(model)
+        with beside(updates):
+            debugger.stop()
+            debugger.step()
+            debugger.start(model)
+        debugger.stop()
+        debugger.step()
+    parents = construct(tmp_path / "dump", 1)
+    added = [parent for name, parent in parents.items() if name.startswith("Tensor.add_")]
+    assert added and "optimizer" in str(added[-1])
