@@ -298,21 +298,19 @@ def test_an_update_goes_on_whose_hooks_a_stop_takes_away(level: str, tmp_path: P
     model = nn.Sequential(nn.Linear(2, 2))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
-    def update(wait: Callable[[], None]) -> None:
-        hooks = [
-            register(lambda *_: wait())
-            for register in (
-                optimizers.register_optimizer_step_pre_hook,
-                optimizer.register_step_pre_hook,
-            )
-        ]
-        try:
-            optimizer.step()
-        finally:
-            for hook in hooks:
-                hook.remove()
+    waits: list[Callable[[], None]] = []
 
+    def user(*_: Any) -> None:
+        for wait in waits:
+            wait()
+
+    def update(wait: Callable[[], None]) -> None:
+        waits.append(wait)
+        optimizer.step()
+
+    hooks = optimizers.register_optimizer_step_pre_hook(user), optimizer.register_step_pre_hook(user)
     tables = [getattr(optimizers, f"_global_optimizer_{when}_hooks") for when in ("pre", "post")]
+    tables.append(optimizer._optimizer_step_pre_hooks)
     before = [dict(table) for table in tables]
     with opened(tmp_path, level=level) as debugger:
         one_step(debugger, model)
@@ -322,7 +320,8 @@ def test_an_update_goes_on_whose_hooks_a_stop_takes_away(level: str, tmp_path: P
             debugger.step()
         one_step(debugger, model)
     assert [dict(table) for table in tables] == before
-    assert not optimizer._optimizer_step_pre_hooks
+    for hook in hooks:
+        hook.remove()
 
 
 def test_the_limit_of_recursion_stays_while_a_thread_is_deep(tmp_path: Path) -> None:
