@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dumping import agrees, capture, construct, opened, records, report
+from probe_torch.training_threads import others_train
 from torch import Tensor, nn
 from torch.optim import optimizer as optimizers
 
@@ -380,3 +381,33 @@ def test_a_thread_that_is_in_a_region_as_a_step_ends_enters_it_anew_in_the_next(
     parents = construct(tmp_path / "dump", 1)
     added = [parent for name, parent in parents.items() if name.startswith("Tensor.add_")]
     assert added and "optimizer" in str(added[-1])
+
+
+def test_a_thread_that_loads_data_does_not_train(tmp_path: Path) -> None:
+    """It pins memory, by functions that are collected: gradients are read as if it was not there."""
+
+    class Loaded(torch.utils.data.Dataset[Tensor]):
+        def __getitem__(self, i: int) -> Tensor:
+            if threading.current_thread() is not threading.main_thread():
+                waits[0]()
+            return torch.ones(2).add(1)
+
+        def __len__(self) -> int:
+            return 1
+
+    waits: list[Callable[[], None]] = []
+
+    def load(wait: Callable[[], None]) -> None:
+        waits.append(wait)
+        list(torch.utils.data.DataLoader(Loaded()))
+
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.start()
+        with beside(load):
+            assert not others_train()
+        debugger.stop()
+        with beside(lambda wait: (nn.Identity()(torch.ones(1)), wait())):  # type: ignore[arg-type, return-value]
+            assert not others_train()
+        debugger.start()
+        with beside(lambda wait: (torch.ones(2).add(1), wait())):  # type: ignore[arg-type, return-value]
+            assert others_train()

@@ -1,18 +1,27 @@
 """Tell whether another thread may be training: torch then writes gradients, and calls hooks, as it likes."""
 
+from collections.abc import Iterator
+from types import FrameType
+
 from probe_runtime.collect import other_threads
 
-# Where torch runs what trains; not its threads that load data or compile.
+# Where torch runs what trains; and where its threads are that load data, and call functions as well.
 _TRAINING = ("torch.nn.", "torch.autograd", "torch._tensor", "torch.optim.", "torch.functional")
+_LOADING = "torch.utils.data."
 
 
 def others_train() -> bool:
     """Return whether another thread has had a call collected, or is inside a module, a backward pass or an update."""
     for has_called, frame in other_threads():
-        if has_called:
+        places = list(_modules(frame))
+        trains = has_called or any(place.startswith(_TRAINING) for place in places)
+        if trains and not any(place.startswith(_LOADING) for place in places):
             return True
-        while frame is not None:
-            if str(frame.f_globals.get("__name__")).startswith(_TRAINING):
-                return True
-            frame = frame.f_back  # type: ignore[assignment]
     return False
+
+
+def _modules(frame: FrameType | None) -> Iterator[str]:
+    """Yield the names of the modules whose code a thread is in."""
+    while frame is not None:
+        yield str(frame.f_globals.get("__name__"))
+        frame = frame.f_back
