@@ -60,8 +60,8 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"face"},
     ),
     "probe_torch": (
-        {"aside", "compiling", "ranks", "submodules"},
-        {"tensors"},
+        {"aside", "compiling", "ranks", "submodules", "training_threads"},
+        {"optimizer_hooks", "tensors"},
         {"patching"},
         {"hooks", "replay"},
         {"dropout", "saving", "watch"},

@@ -28,6 +28,8 @@ ONLY_TORCH = {
     "hooks.swaps": "MindSpore has no swap_tensors",
     "hooks.written_views": "MindSpore's tensors do not show the base of a view",
     "hooks.updates": "an optimizer of MindSpore is called with the gradients",
+    "optimizer_hooks": "MindSpore keeps no table of hooks on optimizers",
+    "training_threads": "MindSpore hands a gradient to its hook: none is read from a parameter",
     "patching.operators": "what Python calls as an operator in MindSpore is a Primitive, and is in its lists",
     "patching.fakes": "MindSpore has no fake tensors",
     "patching.torch_tables": "MindSpore keeps no tables of its functions by identity",
