@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from dumping import agrees, capture, construct, opened, records, report
 from probe_torch.training_threads import others_train
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.optim import optimizer as optimizers
 
 THREADS, CALLS = 8, 40
@@ -411,3 +412,25 @@ def test_a_thread_that_loads_data_does_not_train(tmp_path: Path) -> None:
         debugger.start()
         with beside(lambda wait: (torch.ones(2).add(1), wait())):  # type: ignore[arg-type, return-value]
             assert others_train()
+
+
+def test_a_thread_that_traces_as_a_step_ends_is_recorded_in_the_next(tmp_path: Path) -> None:
+    """What torch runs with fake tensors is left out, and that thread is not for good."""
+
+    def trace(wait: Callable[[], None]) -> None:
+        def traced(x: Tensor) -> Tensor:
+            wait()
+            return F.relu(x)
+
+        make_fx(traced, tracing_mode="fake")(torch.ones(2))
+        F.gelu(torch.ones(2))
+
+    with opened(tmp_path, level="L1") as debugger:
+        debugger.start()
+        with beside(trace):
+            debugger.stop()
+            debugger.step()
+            debugger.start()
+        debugger.stop()
+        debugger.step()
+    assert "Functional.gelu.0.forward" in records(tmp_path / "dump", 1)

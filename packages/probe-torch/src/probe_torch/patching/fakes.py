@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from probe_runtime.patching import Function, Held, muted, place, replaced
+from probe_runtime.patching import Function, Held, place, replaced, thread
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -17,11 +17,18 @@ _BETWEEN = (contextlib.__file__, os.path.dirname(__file__))
 
 
 class _FakeModes(threading.local):
+    """The modes that a thread has entered, each with whether it is muted for that.
+
+    state: what `thread` holds for this thread, for whoever calls stop().
+    """
+
     def __init__(self) -> None:
-        self.entered: list[tuple[Any, contextlib.ExitStack]] = []
+        self.entered: list[tuple[Any, bool]] = []
+        self.state = vars(thread)
 
 
 _thread = _FakeModes()
+_inside: dict[int, tuple[list[tuple[Any, bool]], dict[str, Any]]] = {}  # by thread, where it has entered any
 
 
 def quiet_fakes() -> Held:
@@ -34,19 +41,21 @@ def quiet_fakes() -> Held:
 
 
 def _leave_all() -> None:
-    """Leave the modes that this thread is still in, as stop() was called inside them."""
-    while _thread.entered:
-        _thread.entered.pop()[1].close()
+    """Leave the modes that threads are still in, as stop() was called meanwhile."""
+    while _inside:
+        _, (entered, state) = _inside.popitem()
+        while entered:
+            state["muted"] -= entered.pop()[1]
 
 
 def _entering(original: Function) -> Function:
     @functools.wraps(original)
     def enter(mode: Any) -> Any:
         entered = original(mode)
-        with contextlib.ExitStack() as stack:
-            if _is_torchs(sys._getframe(1)):
-                stack.enter_context(muted())
-            _thread.entered.append((mode, stack.pop_all()))
+        is_muted = _is_torchs(sys._getframe(1))
+        thread.muted += is_muted
+        _thread.entered.append((mode, is_muted))
+        _inside[threading.get_ident()] = _thread.entered, _thread.state
         return entered
 
     return enter
@@ -55,8 +64,11 @@ def _entering(original: Function) -> Function:
 def _leaving(original: Function) -> Function:
     @functools.wraps(original)
     def leave(mode: Any, *error: Any) -> Any:
-        if _thread.entered and _thread.entered[-1][0] is mode:  # else it was entered before start()
-            _thread.entered.pop()[1].close()
+        entered = _thread.entered
+        if entered and entered[-1][0] is mode:  # else it was entered before start()
+            thread.muted -= entered.pop()[1]
+            if not entered:
+                _inside.pop(threading.get_ident(), None)
         return original(mode, *error)
 
     return leave
