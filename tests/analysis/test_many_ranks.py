@@ -15,7 +15,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from functools import lru_cache, reduce
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -341,6 +343,33 @@ def _is_there(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_ctrl_c_is_heard_once_a_process_has_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The system gives the signal to any thread, as here to one that waits."""
+    resource_tracker.ensure_running()  # a process that is no worker
+    begin, may_end = multiprocessing.util.spawnv_passfds, threading.Event()  # type: ignore[attr-defined]
+    other = threading.Thread(target=may_end.wait)
+    other.start()
+
+    processes: list[int] = []
+
+    def begun(*about: Any) -> int:
+        processes.append(begin(*about))
+        signal.pthread_kill(other.ident or 0, signal.SIGINT)
+        time.sleep(0.1)
+        return processes[-1]
+
+    monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", begun)
+    with pytest.raises(KeyboardInterrupt):
+        in_processes(2)(abs, range(8), max)
+    may_end.set()
+    for process in processes:
+        with suppress(ChildProcessError):
+            os.waitpid(process, 0)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_ctrl_c_ends_all_processes_without_a_traceback(larger: Path) -> None:

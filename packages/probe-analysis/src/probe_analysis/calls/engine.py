@@ -88,12 +88,8 @@ def _as_completed(pool: ProcessPoolExecutor, work: Callable[[T], R], parts: Sequ
     left = iter(parts)
 
     def submit(most: int) -> set[Future[R]]:
-        # A process that this starts hears of Ctrl-C when it can end at once.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with _ctrl_c_later():
             return {pool.submit(work, part) for part in islice(left, most)}
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     running = submit(2 * pool._max_workers)  # type: ignore[attr-defined]
     while running:
@@ -101,6 +97,29 @@ def _as_completed(pool: ProcessPoolExecutor, work: Callable[[T], R], parts: Sequ
         for future in ended:
             running |= submit(1)
             yield future.result()
+
+
+@contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    """Hear of Ctrl-C behind the block; a process that is started in it, when it can end at once.
+
+    Else one that has been told nothing yet says so. To block the signal here is not enough: the system gives it to any
+    thread, as those of numpy's BLAS, and Python's main thread hears of it.
+    """
+    heard: list[Any] = []
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    handler = signal.getsignal(signal.SIGINT)
+    waits = callable(handler) and threading.current_thread() is threading.main_thread()
+    if waits:
+        signal.signal(signal.SIGINT, lambda *about: heard.append(about))
+    try:
+        yield
+    finally:
+        if waits:
+            signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if heard and callable(handler):
+        handler(*heard[0])
 
 
 def _end_at_once() -> None:
