@@ -65,6 +65,20 @@ def test_what_became_of_a_call_is_never_read_without_the_call() -> None:
     assert coverage.counts["filtered"] == {"scope or list": THREADS * TIMES // 2}
 
 
+def test_what_another_thread_counts_for_the_first_time_is_no_fault_as_counts_are_read() -> None:
+    coverage = Coverage()
+
+    class Other(Count):
+        @property
+        def n(self) -> int:
+            coverage.written["new"].n += 1
+            return 2
+
+    coverage.written["old"] = Other.__new__(Other)
+    assert coverage.json()["counts"]["recorded"] == {"old": 2}
+    assert coverage.written["new"].n == 1
+
+
 def test_the_last_counts_are_those_of_the_files(tmp_path: Path) -> None:
     """Events that come while the files are written: in the files and counted, or neither."""
     for round in range(10):

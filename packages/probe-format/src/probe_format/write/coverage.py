@@ -71,7 +71,7 @@ class Coverage:
     def json(self) -> dict[str, Any]:
         """Return the content of the tally event. Must not run while events are written (`RankWriter.finish`)."""
         with self._lock:
-            written = {what: count.n for what, count in self.written.items()}
+            written = {what: count.n for what, count in self.written.copy().items()}  # others may add
             counts = {kind: dict(table) for kind, table in self.counts.items()}
             for kind in ("seen", "recorded"):
                 counts[kind] = written | {w: n + written.get(w, 0) for w, n in counts[kind].items()}

@@ -135,7 +135,7 @@ class Collector:
         return events.tally(content)
 
     def _coverage(self, table: AnyModuleTable) -> dict[str, Any]:
-        for what, why in table.not_seen.items():
+        for what, why in table.not_seen.copy().items():
             self.coverage.unseen(what, why)
         content = self.coverage.json()
         for kind in ("seen", "recorded"):
