@@ -290,8 +290,12 @@ def test_gradients_are_not_read_while_another_thread_may_set_them(tmp_path: Path
             assert not readers
         one_step(debugger, model)
         assert readers
-    said = [[row["what"] for row in report(tmp_path / "dump", step)["not_seen"]] for step in range(2)]
-    assert [any("without a hook" in what for what in whats) for whats in said] == [True, False]
+        with beside(train):  # only as the step begins
+            debugger.start(nn.Sequential(model, nn.Sequential(nn.Linear(2, 2))))  # of which one is not called
+        debugger.stop()
+        debugger.step()
+    said = [[row["what"] for row in report(tmp_path / "dump", step)["not_seen"]] for step in range(3)]
+    assert [any("without a hook" in what for what in whats) for whats in said] == [True, False, True]
 
 
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])

@@ -180,25 +180,21 @@ class Patches:
         """
         here = get_ident()
         inner = not self._depth or here in self._suspensions
-        with nullcontext() if inner else others_noted(what), self._suspending(here):
-            yield
-
-    @contextmanager
-    def _suspending(self, thread: int) -> Iterator[None]:
-        with lock:
-            self._suspensions.append(thread)
-            if len(self._suspensions) == 1 and self._depth:
-                self._uninstall()
-        try:
-            yield
-        finally:
+        with nullcontext() if inner else others_noted(what):
             with lock:
-                self._suspensions.remove(thread)
-                if not self._suspensions and self._depth:
-                    if last_import() != self._searched:
-                        with self._kept.tables_change():
-                            self._find()
-                    self._install()
+                self._suspensions.append(here)
+                if len(self._suspensions) == 1 and self._depth:
+                    self._uninstall()
+            try:
+                yield
+            finally:
+                with lock:
+                    self._suspensions.remove(here)
+                    if not self._suspensions and self._depth:
+                        if last_import() != self._searched:
+                            with self._kept.tables_change():
+                                self._find()
+                        self._install()
 
     def add(self, module: Any, api_name: str, prefix: str | None = None) -> None:
         """Also record module.api_name as `prefix`.api_name.

@@ -18,7 +18,7 @@ from .modules import ModuleTable
 from .updates import before_updates
 
 _CONSUMED = "it came, and a hook of the run took it from .grad before Probe was called"
-_ELSEWHERE = "another thread trains, and may be setting them"
+_ELSEWHERE = "another thread trained, and may have been setting them"
 
 
 #: In place of a gradient's mark where another thread may just be setting it: torch does so without Python's lock, and
@@ -165,18 +165,17 @@ class ParameterGradients:
         """
         arrivals, hooked = self.collector.arrivals, self._hooked.copy()
         missing = [known for which, known in hooked.items() if which not in arrivals]
+        readable = [known for known in missing if known.before is not _UNREAD]
         if missing and others_train():
             groups = () if optimizer is None else optimizer.param_groups
             own = {id(p) for group in groups for p in group["params"]}
-            missing = [
-                each for each in missing if id(each.entry.parameter) in own and each.before is not _UNREAD
-            ]
-            self.collector.coverage.unseen(
-                "gradients that arrive without a hook (FSDP sets them itself)", _ELSEWHERE
-            )
-        for known in missing:
+            readable = [known for known in readable if id(known.entry.parameter) in own]
+        if len(readable) < len(missing):
+            what = "gradients that arrive without a hook (FSDP sets them itself)"
+            self.collector.coverage.unseen(what, _ELSEWHERE)
+        for known in readable:
             grad = known.entry.parameter.grad
-            if grad is not None and known.before is not _UNREAD and _mark(grad) != known.before:
+            if grad is not None and _mark(grad) != known.before:
                 self.collector.parameter_gradient(known.entry, grad, seen=False)
 
     def remove(self) -> None:

@@ -13,6 +13,7 @@ from torch.optim import optimizer as torchs
 
 from probe_torch.compiling import left_out
 from probe_torch.hooks.modules import outermost_calls
+from probe_torch.optimizer_hooks import hooked
 from probe_torch.patching.regions import watched_regions
 
 from .scene import TorchScene
@@ -34,11 +35,8 @@ def watched(steps: AutoSteps, scene: TorchScene) -> Iterator[None]:
         stack.enter_context(
             watched_regions(("Optimizer.step#",), left_out(hidden.region_begins), left_out(steps.update_ends))
         )
-        for hook in (
-            torchs.register_optimizer_step_pre_hook(left_out(hidden.before)),
-            torchs.register_optimizer_step_post_hook(left_out(hidden.after)),
-        ):
-            stack.callback(hook.remove)
+        stack.enter_context(hooked(torchs._global_optimizer_pre_hooks, left_out(hidden.before)))
+        stack.enter_context(hooked(torchs._global_optimizer_post_hooks, left_out(hidden.after)))
         yield
 
 

@@ -17,18 +17,15 @@ _BETWEEN = (contextlib.__file__, os.path.dirname(__file__))
 
 
 class _FakeModes(threading.local):
-    """The modes that a thread has entered, each with whether it is muted for that.
-
-    state: what `thread` holds for this thread, for whoever calls stop().
-    """
+    """The modes that a thread has entered, each with whether it is muted for that."""
 
     def __init__(self) -> None:
         self.entered: list[tuple[Any, bool]] = []
-        self.state = vars(thread)
 
 
 _thread = _FakeModes()
-_inside: dict[int, tuple[list[tuple[Any, bool]], dict[str, Any]]] = {}  # by thread, where it has entered any
+#: By thread, those that it has entered, and what `thread` holds for it: for whoever calls stop().
+_inside: dict[int, tuple[list[tuple[Any, bool]], dict[str, Any]]] = {}
 
 
 def quiet_fakes() -> Held:
@@ -55,7 +52,7 @@ def _entering(original: Function) -> Function:
         is_muted = _is_torchs(sys._getframe(1))
         thread.muted += is_muted
         _thread.entered.append((mode, is_muted))
-        _inside[threading.get_ident()] = _thread.entered, _thread.state
+        _inside[threading.get_ident()] = _thread.entered, vars(thread)
         return entered
 
     return enter

@@ -17,6 +17,7 @@ from probe_torch.compiling import left_out
 from probe_torch.hooks.modules import ModuleTable, models_in, patched_call, plain_path
 from probe_torch.hooks.scalers import watched_scalers
 from probe_torch.hooks.updates import before_updates
+from probe_torch.optimizer_hooks import hooked
 
 from .norms import norms_of
 from .updates import Updates
@@ -36,8 +37,7 @@ class TorchWatcher(Watcher):
         before = self.watch.shelter("an optimizer's gradients", self._before)
         after = self.watch.shelter("an optimizer's update", self._after)
         self.hooks.enter_context(before_updates(before))
-        hook = torchs.register_optimizer_step_post_hook(left_out(after))
-        self.hooks.callback(hook.remove)
+        self.hooks.enter_context(hooked(torchs._global_optimizer_post_hooks, left_out(after)))
         self.hooks.enter_context(watched_scalers(self._may_skip))
 
     def new_table(self) -> ModuleTable:
