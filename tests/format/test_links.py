@@ -3,13 +3,13 @@
 import errno
 import json
 import os
+import resource
 import shutil
 import stat
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from at_once import forked
+from corpus_cases import copied
 from probe_format.errors import FormatError
 from probe_format.journal import events
 from probe_format.journal.frames import JournalWriter
@@ -22,7 +22,6 @@ from probe_format.write.clear import clear
 from probe_format.write.disk import explain
 from probe_format.write.rank_writer import RankWriter
 
-CORPUS = Path(__file__).parent / "corpus" / "probe"
 HEADER = {
     "task": "tensor",
     "level": "mix",
@@ -45,8 +44,7 @@ def victim(tmp_path):
 
 
 def test_recover_follows_no_planted_link(tmp_path, victim):
-    shutil.copytree(CORPUS / "torn", tmp_path / "dump")
-    rank = tmp_path / "dump" / "step0" / "rank"
+    rank = copied(tmp_path, "torn")
     for name in ("dump.json", "stack.json", "construct.json", "report.json"):
         (rank / f".{name}.{os.getpid()}.tmp").symlink_to(victim / "dump.json")
         (rank / name).unlink(missing_ok=True)
@@ -126,8 +124,7 @@ def test_a_file_in_the_way_of_a_folder_is_told(tmp_path):
 
 @pytest.fixture
 def dump(tmp_path):
-    shutil.copytree(CORPUS / "complete", tmp_path / "dump")
-    return tmp_path / "dump"
+    return copied(tmp_path).parents[1]
 
 
 @pytest.mark.parametrize("link", ["step0", "step0/rank"])
@@ -235,50 +232,41 @@ def test_a_name_that_a_link_took_is_made_anew(tmp_path, victim):
 @pytest.mark.parametrize("folders", [0, 20])
 def test_what_the_user_closed_is_opened_again_and_his_own_files_stay_his(tmp_path, limit, folders):
     """`os.closerange`, as daemons do; the numbers, and with few of them all of ours, then go to the user's files."""
-    script = f"""
-import os, resource, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from pathlib import Path
-from test_links import Run
-run = Run(Path("dump"))
-os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-own = [open(f"own{{i}}", "w+") for i in range(40 - {folders})]
-os.mkdir("theirs")
-held = [os.open("theirs", os.O_RDONLY) for i in range({folders})]
-run.save("after.pt")
-for file in own:
-    file.write("theirs")
-    file.flush()
-run.end()
-for file in own:
-    file.seek(0)
-    assert file.read() == "theirs", file.name
-assert os.listdir("theirs") == []
-"""
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
-    assert all((tmp_path / f"own{i}").read_text() == "theirs" for i in range(40 - folders))
+    own = [tmp_path / f"own{i}" for i in range(40 - folders)]
+    (tmp_path / "theirs").mkdir()
+
+    def daemon():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        run = Run(tmp_path / "dump")
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        files = [path.open("w+") for path in own]
+        _held = [os.open(tmp_path / "theirs", os.O_RDONLY) for _ in range(folders)]
+        run.save("after.pt")
+        for file in files:
+            file.write("theirs")
+            file.flush()
+        run.end()
+        for file in files:
+            file.seek(0)
+            assert file.read() == "theirs", file.name
+
+    forked(daemon)()
+    assert list((tmp_path / "theirs").iterdir()) == []
+    assert all(path.read_text() == "theirs" for path in own)
     (rank,) = open_dump(tmp_path / "dump").ranks
     assert rank.report.state == "complete" and len(rank.report.faults) == 3
     assert len(list((rank.path / "dump_tensor_data").iterdir())) == 3
 
 
 def test_a_folder_that_another_one_replaced_is_not_written(tmp_path):
-    script = f"""
-import errno, os, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from pathlib import Path
-from test_links import Run
-run = Run(Path("dump"))
-os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # now the folder has to be found again
-run.rank.rename("moved")
-run.rank.mkdir()
-try:
-    run.save("after.pt")
-except OSError as error:
-    assert error.errno in (errno.ESTALE, errno.ENOENT), error
-else:
-    raise AssertionError("written")
-assert list(run.rank.iterdir()) == []
-"""
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+    def daemon():
+        run = Run(tmp_path / "dump")
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # now the folder has to be found again
+        run.rank.rename(tmp_path / "moved")
+        run.rank.mkdir()
+        with pytest.raises(OSError) as error:
+            run.save("after.pt")
+        assert error.value.errno in (errno.ESTALE, errno.ENOENT)
+        assert list(run.rank.iterdir()) == []
+
+    forked(daemon)()

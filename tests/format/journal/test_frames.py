@@ -2,17 +2,13 @@
 
 import errno
 import os
-import resource
 import struct
-import subprocess
-import sys
-import threading
 import zlib
-from contextlib import contextmanager
-from pathlib import Path
+from functools import partial
 
-import probe_format
 import pytest
+from at_once import forked, in_threads
+from full_disk import file_size_limit
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format import jsonio
@@ -172,62 +168,42 @@ def test_a_missing_journal_is_an_os_error(tmp_path):
         writer_of(tmp_path / "none" / "j")
 
 
+def write_many(writer, number):
+    for i in range(300):
+        writer.append({"k": "a", "t": number, "i": i, "fill": "x" * (i * 7 % 300)})
+
+
+def all_are_there(path, writers):
+    found = read_journal(path)
+    assert found.state == "whole"
+    for number in range(writers):
+        assert [e["i"] for e in heads(found) if e["t"] == number] == list(range(300))
+
+
 def test_threads_write_whole_frames_each_in_its_order(tmp_path):
     writer = writer_of(tmp_path / "j")
-
-    def run(thread):
-        for i in range(200):
-            writer.append({"k": "a", "t": thread, "i": i, "fill": "x" * (i * 7 % 300)})
-
-    threads = [threading.Thread(target=run, args=(t,)) for t in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(partial(write_many, writer), *range(8))
     writer.close()
-    found = read_journal(tmp_path / "j")
-    assert found.state == "whole"
-    for t in range(8):
-        assert [e["i"] for e in heads(found) if e["t"] == t] == list(range(200))
-
-
-WRITE_MANY = """
-import sys
-from pathlib import Path
-from probe_format.journal import JournalWriter
-writer = JournalWriter(Path(sys.argv[1]), lambda *event: None)
-sys.stdin.read()
-for i in range(300):
-    writer.append(({"k": "a", "t": int(sys.argv[2]), "i": i, "fill": "x" * (i * 7 % 300)}, ()))
-"""
+    all_are_there(tmp_path / "j", 8)
 
 
 def test_processes_write_whole_frames_each_in_its_order(tmp_path):
     path = tmp_path / "j"
     writer_of(path).close()
-    source = str(Path(probe_format.__file__).parents[1])
-    command = [sys.executable, "-c", WRITE_MANY, str(path)]
-    environment = {**os.environ, "PYTHONPATH": source}
-    children = [
-        subprocess.Popen([*command, str(t)], stdin=subprocess.PIPE, env=environment) for t in range(3)
-    ]
-    for child in children:
-        child.stdin.close()  # go
-    assert [child.wait() for child in children] == [0, 0, 0]
-    found = read_journal(path)
-    assert found.state == "whole"
-    for t in range(3):
-        assert [e["i"] for e in heads(found) if e["t"] == t] == list(range(300))
+    go, gone = os.pipe()
 
+    def write(number):
+        writer = writer_of(path)
+        os.close(gone)
+        os.read(go, 1)  # until the other end is closed
+        write_many(writer, number)
 
-@contextmanager
-def file_size_limit(limit):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    children = [forked(write, number) for number in range(3)]
+    os.close(gone)
+    os.close(go)
+    for ended in children:
+        ended()
+    all_are_there(path, 3)
 
 
 def test_a_write_cut_short_leaves_whole_frames_and_says_why(tmp_path):

@@ -2,12 +2,12 @@
 
 import errno
 import os
-import resource
 import sys
 import zlib
 
 import numpy as np
 import pytest
+from full_disk import file_size_limit
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -74,12 +74,7 @@ def test_a_write_that_takes_many_calls_is_whole(tmp_path, monkeypatch, step):
 
 
 def test_a_full_disk_leaves_no_half_file(tmp_path):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
-        with pytest.raises(OSError, match="arge") as error:
-            write_parts(tmp_path / "a", [b"x" * 60, b"y" * 60])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with file_size_limit(100), pytest.raises(OSError, match="arge") as error:
+        write_parts(tmp_path / "a", [b"x" * 60, b"y" * 60])
     assert error.value.errno == errno.EFBIG
     assert list(tmp_path.iterdir()) == []

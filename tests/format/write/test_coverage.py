@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from at_once import in_threads
 from probe_format.journal import events
 from probe_format.journal.frames import Count
 from probe_format.write.coverage import Coverage, Tally
@@ -26,19 +27,14 @@ def _switching_all_the_time() -> Iterator[None]:
     sys.setswitchinterval(interval)
 
 
-def in_threads(work: Callable[[], Any], meanwhile: Callable[[], Any] = lambda: None) -> None:
-    threads = [threading.Thread(target=work) for _ in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        meanwhile()
-    for thread in threads:
-        thread.join()
-
-
 def test_a_tally_is_exact_and_reading_it_does_not_count() -> None:
     tally, read = Tally(), [0]
-    in_threads(lambda: [tally.add() for _ in range(TIMES)], lambda: read.append(tally.value))
+
+    def work(_: int) -> None:
+        for _ in range(TIMES):
+            tally.add()
+
+    in_threads(work, *range(THREADS), meanwhile=lambda: read.append(tally.value))
     assert tally.value == tally.value == THREADS * TIMES
     assert read == sorted(read)
 
@@ -54,12 +50,12 @@ def test_what_became_of_a_call_is_never_read_without_the_call() -> None:
         ):
             torn.append(counts)
 
-    def work() -> None:
+    def work(_: int) -> None:
         for _ in range(TIMES // 2):
             coverage.outcome("calls", "recorded")
             coverage.outcome("modules", "filtered", "scope or list")
 
-    in_threads(work, look)
+    in_threads(work, *range(THREADS), meanwhile=look)
     assert not torn
     assert coverage.counts["seen"] == {"calls": THREADS * TIMES // 2, "modules": THREADS * TIMES // 2}
     assert coverage.counts["filtered"] == {"scope or list": THREADS * TIMES // 2}

@@ -3,12 +3,13 @@
 import copy
 import json
 import os
-import resource
 import threading
 import zlib
 
 import pytest
+from at_once import in_threads
 from folded import bytes_of, documents_of
+from full_disk import file_size_limit
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format import open as open_dump
@@ -273,11 +274,7 @@ def test_threads_and_the_journal_agree_on_the_order(tmp_path):
         for i in range(100):
             write_all(writer, call(f"Torch.t{thread}.{i}.forward", TENSOR))
 
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(run, *range(6))
     writer.finish(final=False)
     assert len(same_as_journal(tmp_path).data) == 600
 
@@ -384,17 +381,12 @@ def test_a_full_disk_is_told_however_little_it_still_takes(tmp_path, left, late)
     value = json.dumps([TENSOR]).encode()
     writer.append(events.enter("Torch.sin.0.forward", None, "aw", (value, b"{}")))
     size = (writer.directory / "records.journal").stat().st_size
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + left, hard))
-    try:
-        writer.break_off("[Errno 28] No space left on device: '/there/步'")
+    why = "[Errno 28] No space left on device: '/there/步'"
+    with file_size_limit(size + left):
+        writer.break_off(why)
         writer.append(events.exit("Torch.sin.0.forward", output=value))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     writer.close()
-    told = [
-        {"where": "recording", "message": "it ended early: [Errno 28] No space left on device: '/there/步'"}
-    ]
+    told = [{"where": "recording", "message": f"it ended early: {why}"}]
     for _ in range(2):
         (rank,) = open_dump(tmp_path).ranks
         assert [{key: fault[key] for key in ("where", "message")} for fault in rank.faults] == told

@@ -1,9 +1,9 @@
 """The largest norms, the first number that is none, and the counters of a step."""
 
 import math
-import threading
 
 import pytest
+from at_once import in_threads
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format.jsonio import finite
@@ -86,11 +86,7 @@ def test_many_threads_may_add():
         for i in range(300):
             summary.add(f"{n}.{i}", "o", tensor(float(i)))
 
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(run, *range(6))
     assert [norm for _, norm in summary.json()["norms"]] == [299.0, 298.0, 297.0, 296.0, 295.0]
 
 
@@ -104,11 +100,7 @@ def test_coverage_counts_from_many_threads_and_its_json_is_a_copy():
             coverage.unseen(f"{n}.{i}", "why")
             coverage.json()
 
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(run, *range(4))
     found = coverage.json()
     assert found["counts"]["seen"] == {"calls": 800}
     assert sum(found["counts"]["filtered"].values()) == 1600
