@@ -1,15 +1,13 @@
 """debug.json: names in both spellings, forms of gradients, the events of single-point save."""
 
-from pathlib import Path
-
 import pytest
+from corpus_cases import CORPUS
 from folded import assemble
 from probe_format import open as open_dump
 from probe_format.errors import FormatError
 from probe_format.jsonio import inert
 from probe_format.names import DebugName, parse_debug_name
 
-CORPUS = Path(__file__).parent / "corpus"
 HEAD = {"k": "head", "header": {"task": "statistics", "level": "debug"}}
 TENSOR = {
     "type": "T",

@@ -9,10 +9,9 @@ import json
 import os
 import shutil
 import sys
-import zlib
-from pathlib import Path
 
 import pytest
+from corpus_cases import copied, rewrite
 from crafted_journal import frame, journal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -25,7 +24,6 @@ from probe_format.read.verify import verify
 from probe_format.tensors import load_npy, load_pt
 from probe_format.write import recover
 
-CORPUS = Path(__file__).parent / "corpus" / "probe"
 pytestmark = pytest.mark.slow
 FIXED = settings(
     max_examples=600 if os.environ.get("PROBE_SOAK") else 16,
@@ -143,16 +141,6 @@ def changed(document, path, value):
     return copy
 
 
-def put(folder, name, raw):
-    """Write a document, with its checksum in the report: what is in it is read, and not only that it changed."""
-    (folder / name).write_bytes(raw)
-    report = folder / "report.json"
-    if name != "report.json" and report.is_file():
-        document = json.loads(report.read_bytes())
-        document["files"][name] = {"bytes": len(raw), "crc32": f"{zlib.crc32(raw):08x}"}
-        report.write_text(json.dumps(document))
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """Called for a fresh copy of a dump: its rank folder."""
@@ -160,8 +148,7 @@ def corpus(tmp_path_factory):
 
     def fresh(case):
         shutil.rmtree(root / "dump", ignore_errors=True)
-        shutil.copytree(CORPUS / case, root / "dump")
-        return root / "dump" / "step0" / "rank"
+        return copied(root, case)
 
     return fresh
 
@@ -197,7 +184,7 @@ def test_bytes_of_a_document_and_any_value_at_any_place_of_it(corpus, name, data
         raw = json.dumps(changed(document, path, data.draw(JSON))).encode()
     else:
         raw = mutated(data.draw, raw)
-    put(folder, name, raw)
+    rewrite(folder, name, raw)
     with only_in(folder.parent.parent):
         (recover_all if data.draw(st.booleans()) else read_everything)(folder.parent.parent)
 

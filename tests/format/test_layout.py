@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpus_cases import CORPUS
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format.errors import FormatError
@@ -209,7 +210,6 @@ def test_a_file_system_without_inodes(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 # ---------------- what msprobe wrote
-CORPUS = Path(__file__).parent / "corpus"
 WRITTEN = sorted({step.parent for tool in ("torch", "mindspore") for step in (CORPUS / tool).rglob("step*")})
 
 

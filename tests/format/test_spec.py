@@ -10,8 +10,8 @@ from pathlib import Path
 import probe_format
 import pytest
 from blocks import texts_of
+from corpus_cases import CORPUS
 
-CORPUS = Path(__file__).parent / "corpus"
 README = Path(__file__).parents[2] / "packages" / "probe-format" / "README.md"
 SOURCE = str(Path(probe_format.__file__).parents[1])
 PACKAGE = files("probe_format")

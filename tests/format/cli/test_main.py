@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from importlib.metadata import entry_points, version
@@ -10,13 +9,11 @@ from pathlib import Path
 
 import probe_format
 import pytest
+from corpus_cases import CORPUS, PROBE, copied, ranks_of
 from probe_format.cli import commands
 from probe_format.cli.main import main, versions
 from probe_format.errors import UsageError
 from probe_format.tensors import native
-
-CORPUS = Path(__file__).parents[1] / "corpus"
-PROBE = CORPUS / "probe"
 
 
 def run(capsys, *arguments):
@@ -44,8 +41,7 @@ def test_verify_tells_the_state_by_word_and_exit_code(capsys, case, code):
 
 
 def test_the_worst_rank_decides(capsys, tmp_path):
-    shutil.copytree(PROBE / "complete" / "step0" / "rank", tmp_path / "step0" / "rank0")
-    shutil.copytree(PROBE / "torn" / "step0" / "rank", tmp_path / "step0" / "rank1")
+    ranks_of(tmp_path, "complete", "torn")
     assert run(capsys, "verify", tmp_path)[0] == 3
     assert run(capsys, "verify", tmp_path, "--rank", 0)[0] == 0
     code, _, err = run(capsys, "verify", tmp_path, "--rank", 7)
@@ -60,7 +56,7 @@ def test_recover_exits_0_3_1(capsys, tmp_path):
         ("v1_damaged_journal", 3, "partial"),
         ("complete", 1, "nothing"),
     ):
-        shutil.copytree(PROBE / case, tmp_path / case)
+        copied(tmp_path, case, case)
         found, out, _ = run(capsys, "recover", tmp_path / case)
         assert found == code and out.startswith(says)
     assert run(capsys, "verify", tmp_path / "torn")[0] == 0
@@ -365,8 +361,7 @@ def test_a_dump_of_torch_in_a_folder_of_that_name_has_no_mode(framework, mode, c
 
 
 def test_a_killed_run_of_torch_in_a_folder_of_that_name_has_no_mode(tmp_path):
-    corpus = CORPUS / "probe" / "torn"
-    shutil.copytree(corpus, tmp_path / "graph")
+    copied(tmp_path, "torn", "graph")
     assert {rank.mode for rank in probe_format.open(tmp_path / "graph").ranks} == {None}
 
 
@@ -402,8 +397,7 @@ def test_help_keeps_its_capitals(capsys):
 
 
 def test_show_prints_what_it_can_of_a_broken_dump(capsys, tmp_path):
-    shutil.copytree(PROBE / "torn" / "step0" / "rank", tmp_path / "step0" / "rank0")
-    shutil.copytree(PROBE / "complete" / "step0" / "rank", tmp_path / "step0" / "rank1")
+    ranks_of(tmp_path, "torn", "complete")
     (tmp_path / "step0" / "rank1" / "dump.json").write_text("{")
     code, out, err = run(capsys, "show", tmp_path, "--brief")
     assert code == 1
@@ -423,8 +417,7 @@ def test_show_prints_each_record_once(capsys, where):
 
 
 def test_a_construct_that_goes_in_circles_is_shown(capsys, tmp_path):
-    shutil.copytree(PROBE / "complete", tmp_path / "dump")
-    path = tmp_path / "dump" / "step0" / "rank" / "construct.json"
+    path = copied(tmp_path) / "construct.json"
     a, b = "Module.fc.Linear.forward.0", "Functional.linear.0.forward"
     path.write_text(f'{{"{a}": "{b}", "{b}": "{a}"}}')
     code, out, _ = run(capsys, "show", tmp_path / "dump", "--brief")

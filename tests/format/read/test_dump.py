@@ -10,14 +10,13 @@ import attrs
 import numpy as np
 import probe_format
 import pytest
+from corpus_cases import CORPUS, EXPECTED, PROBE, copied
 from probe_format import DamagedError, FormatError
 from probe_format.cli.show import tree
 from probe_format.errors import UsageError
 from probe_format.schema import others, why_lost
 
-CORPUS = Path(__file__).parents[1] / "corpus"
-EXPECTED = json.loads((CORPUS / "expected.json").read_text())
-COMPLETE = CORPUS / "probe" / "complete"
+COMPLETE = PROBE / "complete"
 
 
 @pytest.mark.parametrize("where", EXPECTED)
@@ -112,7 +111,7 @@ def test_a_relative_path_knows_its_step(monkeypatch):
 
 
 def test_what_is_no_dump_says_where_dumps_are(tmp_path):
-    shutil.copytree(COMPLETE, tmp_path / "run" / "dump")
+    copied(tmp_path, to="run/dump")
     with pytest.raises(FormatError, match=f"is not a dump.*There are dumps in it: {tmp_path}/run/dump"):
         probe_format.open(tmp_path)
     with pytest.raises(FormatError, match=r"does not exist\. Did you mean .*/run/dump\?"):
@@ -250,8 +249,8 @@ def test_a_pickle_is_not_run(tmp_path):
 
 
 def test_asking_whether_a_record_is_there_does_not_read_it(tmp_path):
-    folder = shutil.copytree(COMPLETE, tmp_path / "dump")
-    file = folder / "step0" / "rank" / "dump.json"
+    folder = copied(tmp_path)
+    file = folder / "dump.json"
     file.write_bytes(file.read_bytes().replace(b'"Torch.log.0.forward": {', b'"Torch.log.0.forward": ['))
     records = probe_format.open(folder).ranks[0].records
     assert "Torch.log.0.forward" in records
@@ -267,8 +266,7 @@ def test_a_name_that_leaves_the_dump_is_refused(tmp_path, name):
 
 
 def test_a_dump_that_was_moved_finds_its_files(tmp_path):
-    shutil.copytree(COMPLETE, tmp_path / "moved")
-    (rank,) = probe_format.open(tmp_path / "moved").ranks
+    (rank,) = probe_format.open(copied(tmp_path)).ranks
     tensor = rank.records["Module.fc.Linear.forward.0"].tensor("parameters.weight")
     assert tensor.file.is_relative_to(tmp_path)
     assert tensor.load().shape == (2, 2)
@@ -279,7 +277,7 @@ def test_a_dump_that_was_moved_finds_its_files(tmp_path):
     [("complete", "files", 8), ("open", "files", 8), ("recovered", "files", 7), ("torn", "journal", 7)],
 )
 def test_the_records_of_a_killed_run_come_from_its_journal(case, source, records):
-    (rank,) = probe_format.open(CORPUS / "probe" / case).ranks
+    (rank,) = probe_format.open(PROBE / case).ranks
     assert rank.source == source
     assert len(rank.records) == records
     assert rank.records["Module.fc.Linear.forward.0"].stack
@@ -287,10 +285,9 @@ def test_the_records_of_a_killed_run_come_from_its_journal(case, source, records
 
 
 def test_a_journal_that_has_grown_is_read_instead_of_the_files(tmp_path):
-    shutil.copytree(CORPUS / "probe" / "torn", tmp_path / "dump")
-    folder = tmp_path / "dump" / "step0" / "rank"
+    folder = copied(tmp_path, "torn")
     for name in ("dump.json", "report.json"):
-        shutil.copy(CORPUS / "probe" / "recovered" / "step0" / "rank" / name, folder)
+        shutil.copy(PROBE / "recovered" / "step0" / "rank" / name, folder)
     (rank,) = probe_format.open(tmp_path / "dump").ranks
     assert rank.source == "files"
     with (folder / "records.journal").open("ab") as journal:

@@ -3,16 +3,13 @@
 import json
 import re
 import shutil
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from corpus_cases import CORPUS, EXPECTED, copied, edit, rewrite
 from probe_format.read.verify import verify
 from probe_format.write import recover
-
-CORPUS = Path(__file__).parents[1] / "corpus"
-EXPECTED = json.loads((CORPUS / "expected.json").read_text())
 
 
 @pytest.mark.parametrize("where", EXPECTED)
@@ -25,29 +22,13 @@ def test_the_corpus_has_the_expected_states(where):
 @pytest.fixture
 def folder(tmp_path):
     """A complete dump that may be changed."""
-    shutil.copytree(CORPUS / "probe" / "complete", tmp_path / "dump")
-    return tmp_path / "dump" / "step0" / "rank"
+    return copied(tmp_path)
 
 
 def problems(folder):
     (verdict,) = verify(folder)
     assert verdict.state == ("damaged" if verdict.problems else "complete")
     return "\n".join(verdict.problems)
-
-
-def rewrite(folder, name, raw, **report):
-    """Change a file and its checksum in the report, so that only what is wrong inside it can be noticed."""
-    (folder / name).write_bytes(raw)
-    path = folder / "report.json"
-    document = json.loads(path.read_bytes())
-    document["files"][name] = {"bytes": len(raw), "crc32": f"{zlib.crc32(raw):08x}"}
-    path.write_text(json.dumps({**document, **report}))
-
-
-def edit(folder, name, old, new, **report):
-    raw = (folder / name).read_bytes()
-    assert old in raw
-    rewrite(folder, name, raw.replace(old, new, 1), **report)
 
 
 def test_rewriting_alone_is_no_damage(folder):
@@ -180,8 +161,7 @@ def test_a_long_list_of_problems_ends(folder):
 
 
 def test_the_tensor_files_of_a_killed_run_are_checked(tmp_path):
-    shutil.copytree(CORPUS / "probe" / "torn", tmp_path / "dump")
-    for path in (tmp_path / "dump" / "step0" / "rank" / "dump_tensor_data").iterdir():
+    for path in (copied(tmp_path, "torn") / "dump_tensor_data").iterdir():
         raw = path.read_bytes()
         path.write_bytes(raw[:-1])
         (verdict,) = verify(tmp_path / "dump")
@@ -191,8 +171,7 @@ def test_the_tensor_files_of_a_killed_run_are_checked(tmp_path):
 
 
 def test_a_torn_journal_beside_a_broken_report_is_damage_that_can_be_recovered(tmp_path):
-    shutil.copytree(CORPUS / "probe" / "torn", tmp_path / "dump")
-    (tmp_path / "dump" / "step0" / "rank" / "report.json").write_text("{")
+    (copied(tmp_path, "torn") / "report.json").write_text("{")
     (verdict,) = verify(tmp_path / "dump")
     assert verdict.state == "damaged" and "probe recover" in verdict.notes[-1]
     recover(tmp_path / "dump")

@@ -4,9 +4,9 @@ import copy
 import json
 import re
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
+from corpus_cases import CORPUS
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -15,7 +15,6 @@ from probe_format.schema.calls import check_construct, check_stack
 from probe_format.schema.dump import Backward, Forward, Marks, check_debug, check_dump
 from probe_format.schema.report import check_report
 
-CORPUS = Path(__file__).parents[1] / "corpus"
 NAMES = ("dump", "debug", "stack", "construct", "report")
 SCHEMAS = {
     name: json.loads((files("probe_format") / "schema" / f"{name}.schema.json").read_text()) for name in NAMES

@@ -3,26 +3,19 @@
 import json
 import os
 import shutil
-from pathlib import Path
 
 import probe_format
 import pytest
+from corpus_cases import PROBE, copied, ranks_of
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format.journal import JournalWriter, events, read_journal
 from probe_format.read.verify import verify
 from probe_format.write import recover
 
-CORPUS = Path(__file__).parents[1] / "corpus" / "probe"
-
-
-def copy(tmp_path, case):
-    shutil.copytree(CORPUS / case, tmp_path / case)
-    return tmp_path / case / "step0" / "rank"
-
 
 def test_a_torn_dump_becomes_whole_and_stays_so(tmp_path):
-    folder = copy(tmp_path, "torn")
+    folder = copied(tmp_path, "torn")
     (before,) = probe_format.open(folder).ranks
     records = {record.name: record.json for record in before.records}
     (first,) = recover(folder)
@@ -37,7 +30,7 @@ def test_a_torn_dump_becomes_whole_and_stays_so(tmp_path):
 
 
 def test_a_call_that_was_cut_off_is_marked(tmp_path):
-    folder = copy(tmp_path, "torn")
+    folder = copied(tmp_path, "torn")
     recover(folder)
     (rank,) = probe_format.open(folder).ranks
     head = rank.records["Module.head.Linear.forward.0"].json
@@ -45,7 +38,7 @@ def test_a_call_that_was_cut_off_is_marked(tmp_path):
 
 
 def test_damage_in_the_middle_is_recovered_in_part(tmp_path):
-    folder = copy(tmp_path, "damaged_journal")
+    folder = copied(tmp_path, "damaged_journal")
     (recovery,) = recover(folder)
     assert recovery.outcome == "partial" and "checksum differs at byte" in recovery.detail
     (verdict,) = verify(folder)
@@ -57,7 +50,7 @@ def test_damage_in_the_middle_is_recovered_in_part(tmp_path):
 
 @pytest.mark.parametrize("case", ["complete", "damaged_json"])
 def test_without_a_journal_there_is_nothing_to_recover(tmp_path, case):
-    folder = copy(tmp_path, case)
+    folder = copied(tmp_path, case)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     (recovery,) = recover(folder)
     assert recovery.outcome == "nothing" and "no journal" in recovery.detail
@@ -65,8 +58,8 @@ def test_without_a_journal_there_is_nothing_to_recover(tmp_path, case):
 
 
 def test_a_journal_that_a_finished_step_left_behind_is_not_touched(tmp_path):
-    folder = copy(tmp_path, "complete")
-    shutil.copy(CORPUS / "torn" / "step0" / "rank" / "records.journal", folder)
+    folder = copied(tmp_path, "complete")
+    shutil.copy(PROBE / "torn" / "step0" / "rank" / "records.journal", folder)
     document = json.loads((folder / "report.json").read_bytes())
     document["journal"] = {"bytes": (folder / "records.journal").stat().st_size}
     (folder / "report.json").write_text(json.dumps(document))
@@ -100,7 +93,7 @@ def test_an_event_of_a_newer_version_is_told(tmp_path):
 
 
 def test_what_came_after_the_last_stop_is_counted(tmp_path):
-    folder = copy(tmp_path, "torn")
+    folder = copied(tmp_path, "torn")
     path = folder / "records.journal"
     path.write_bytes(path.read_bytes()[: read_journal(path).valid_bytes])
     writer = JournalWriter(path, lambda *event: None)
@@ -117,21 +110,20 @@ def test_what_came_after_the_last_stop_is_counted(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written(tmp_path):
-    folder = copy(tmp_path, "torn")
+    folder = copied(tmp_path, "torn")
     folder.chmod(0o500)
     with pytest.raises(OSError, match="denied"):
         recover(folder)
 
 
 def test_each_rank_is_recovered(tmp_path):
-    for case, rank in (("torn", "rank0"), ("complete", "rank1"), ("damaged_journal", "rank2")):
-        shutil.copytree(CORPUS / case / "step0" / "rank", tmp_path / "step0" / rank)
+    ranks_of(tmp_path, "torn", "complete", "damaged_journal")
     assert [recovery.outcome for recovery in recover(tmp_path)] == ["whole", "nothing", "partial"]
 
 
 @given(data=st.data())
 def test_a_journal_cut_anywhere_keeps_every_whole_event(tmp_path_factory, data):
-    whole = (CORPUS / "torn" / "step0" / "rank" / "records.journal").read_bytes()
+    whole = (PROBE / "torn" / "step0" / "rank" / "records.journal").read_bytes()
     cut = data.draw(st.integers(8, len(whole)))
     folder = tmp_path_factory.mktemp("cut")
     (folder / "records.journal").write_bytes(whole[:cut])
