@@ -134,8 +134,8 @@ class _Maker:
 
 
 @st.composite
-def streams(draw: Any, deferred: bool | None = None) -> tuple[Event, list[Event]]:
-    """(header, the events after it)."""
+def streams(draw: Any, deferred: bool | None = None) -> list[Event]:
+    """The events, of which the first is the head."""
     late = draw(st.booleans()) if deferred is None else deferred
     header: Event = {"task": "statistics", "level": draw(st.sampled_from(["L0", "L1", "mix"]))}
     header |= {"framework": "pytorch", "dump_data_dir": None}
@@ -147,4 +147,4 @@ def streams(draw: Any, deferred: bool | None = None) -> tuple[Event, list[Event]
     for _ in range(draw(st.integers(0, 5))):
         maker.after()
     maker.late()
-    return header, maker.events
+    return [{"k": "head", "header": header}, *maker.events]

@@ -64,15 +64,13 @@ def test_steps_and_ranks_are_sorted_by_number(tmp_path: Path) -> None:
 
 def test_the_two_modes_of_mindspore(tmp_path: Path) -> None:
     for mode in ("graph", "pynative"):
-        for step in (1, 0):
-            put(tmp_path / mode / f"step{step}" / "rank0")
-    assert [(s.mode, s.step) for s in find_steps(tmp_path)] == [
-        ("graph", 0),
-        ("graph", 1),
-        ("pynative", 0),
-        ("pynative", 1),
-    ]
-    assert [(s.mode, s.step) for s in find_steps(tmp_path / "graph")] == [("graph", 0), ("graph", 1)]
+        for place in ("step10/rank2", "step10/rank10", "step2/rank"):
+            put(tmp_path / mode / place)
+    graph, pynative = [[(mode, step) for step in (2, 10)] for mode in ("graph", "pynative")]
+    assert [(s.mode, s.step) for s in find_steps(tmp_path)] == graph + pynative
+    assert [(s.mode, s.step) for s in find_steps(tmp_path / "graph")] == graph
+    found = [(rank.path.parts[-3], rank.step, rank.number) for rank in opened(tmp_path).ranks]
+    assert found == [(mode, *at) for mode in ("graph", "pynative") for at in ((2, None), (10, 2), (10, 10))]
 
 
 def test_a_step_or_a_rank_itself(tmp_path: Path) -> None:

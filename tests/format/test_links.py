@@ -7,6 +7,7 @@ import resource
 import shutil
 import stat
 
+import crafted_journal
 import pytest
 from at_once import forked
 from corpus_cases import copied
@@ -22,13 +23,7 @@ from probe_format.write.clear import clear
 from probe_format.write.disk import explain
 from probe_format.write.rank_writer import RankWriter
 
-HEADER = {
-    "task": "tensor",
-    "level": "mix",
-    "framework": "pytorch",
-    "dump_data_dir": "x",
-    "format_version": "1.0",
-}
+HEADER = {**crafted_journal.HEADER, "task": "tensor", "dump_data_dir": "x", "format_version": "1.0"}
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 from folded import documents_of, fold_of, upgraded
 from hypothesis import given
 from hypothesis import strategies as st
+from probe_format import jsonio
 from probe_format.journal import events
 from probe_format.journal.fold import Fold
 from probe_format.journal.frames import JournalWriter
@@ -25,12 +26,11 @@ def files(fold, places=None):
 
 @given(streams(), st.booleans(), st.integers(0, 3))
 def test_live_from_a_file_by_places_and_packed_are_the_same(tmp_path_factory, stream, places, most):
-    header, old = stream
     path = tmp_path_factory.mktemp("j") / "records.journal"
     live = Fold(kept=0) if places else Fold()
     live.data.most = live.nodes.most = most or 8192
     writer = JournalWriter(path, live.take)
-    made = upgraded([{"k": "head", "header": header}, *old])
+    made = upgraded(stream)
     for event in made:
         writer.append(event)
     expected = documents_of(fold_of(made))
@@ -160,7 +160,7 @@ def test_holes_are_filled_wherever_their_filler_stands(tmp_path, kept):
     writer.append(events.fill([(1, b',"Max":1\x1af3\x1a')]))
     writer.append(events.enter(A, None, "aw", (value, b"{}")))
     writer.append(events.fill([(3, b',"md5":"x"')]))
-    (row,) = documents_of_file(fold, writer).values()
+    (row,) = jsonio.loads(files(fold, writer.places())["dump.json"])["data"].values()
     (tensor,) = row["input_args"]
     why = "tensor file: the process ended before this was written"
     assert tensor == {
@@ -172,12 +172,6 @@ def test_holes_are_filled_wherever_their_filler_stands(tmp_path, kept):
         "requires_grad": True,
         "lost": why,
     }
-
-
-def documents_of_file(fold, writer):
-    from probe_format import jsonio
-
-    return jsonio.loads(files(fold, writer.places())["dump.json"])["data"]
 
 
 def test_a_header_that_was_written_in_part_gets_its_rest_or_the_file_is_undone(tmp_path, monkeypatch):
