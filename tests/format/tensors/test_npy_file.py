@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import re
+import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 from probe_format.errors import DamagedError
-from probe_format.tensors import load_npy, npy_header
+from probe_format.tensors import load_npy, map_npy, npy_header
 
+Load = Callable[[Path], Any]
 LOOP = Path(__file__).parents[2] / "kernel/data/loop"
 
 
-def bf16_file(path: Path, values: np.ndarray, shape: tuple[int, ...]) -> None:
-    """As MindSpore writes it (see data/loop): '<E2' in the header, two bytes each."""
-    header = f"{{'descr': '<E2', 'fortran_order': False, 'shape': {shape!r}, }}"
-    header += " " * (-(len(header) + 11) % 64) + "\n"
-    words = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    path.write_bytes(
-        b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + words.tobytes()
-    )
+def npy(
+    descr: str = "'<f4'", shape: str = "(2, 2)", data: bytes = bytes(16), version: int = 1, more: str = ""
+) -> bytes:
+    """A file with this header."""
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, {more}}}\n".encode()
+    return headed(text, version) + data
+
+
+def headed(text: bytes, version: int = 1) -> bytes:
+    return b"\x93NUMPY" + bytes((version, 0)) + struct.pack("<H" if version == 1 else "<I", len(text)) + text
 
 
 def test_mindspores_own_bfloat16_file() -> None:
@@ -38,48 +45,55 @@ def test_mindspores_own_bfloat16_file() -> None:
 def test_every_bfloat16_comes_back(tmp_path_factory: pytest.TempPathFactory, words: np.ndarray) -> None:
     path = tmp_path_factory.mktemp("bf16") / "x.npy"
     values = (words.reshape(-1).astype(np.uint32) << 16).view(np.float32)
-    bf16_file(path, values, words.shape)
+    path.write_bytes(npy("'<E2'", repr(words.shape), words.tobytes()))  # as MindSpore writes it
     np.testing.assert_array_equal(load_npy(path), values.reshape(words.shape))
 
 
-@pytest.mark.parametrize(
-    ("blob", "why"),
-    [
-        (b"", "does not begin as one"),
-        (b"PK\x03\x04 something", "does not begin as one"),
-        (b"\x80\x04.", "does not begin as one"),
-        (b"\x93NUMPY\x01\x00\xff\xffshort", "header has 65535 bytes"),
-        (b"\x93NUMPY\x01\x00\x05\x00hello", "its header is not one"),
-        (b"\x93NUMPY\x02\x00\xff\xff\xff\x7fx", "header has 2147483647 bytes"),
-    ],
+BEGIN, HEADER, SHAPE, DTYPE = (
+    "does not begin as one",
+    "header is not one",
+    "shape cannot be",
+    "no dtype that numpy writes",
 )
-def test_damaged_files_are_refused_in_words(tmp_path: Path, blob: bytes, why: str) -> None:
+DAMAGED = {
+    "a shape of 10^23": (npy(shape="(100000000000000000000000,)"), SHAPE),
+    "a shape of 2^40": (npy(shape="(1099511627776,)"), "it has 16 bytes of values, and 4398046511104 belong"),
+    "a shape of no elements": (npy(shape="(100000000000000000000000, 0)", data=b""), SHAPE),
+    "a negative shape": (npy(shape="(-2, -2)"), SHAPE),
+    "a shape of bools": (npy(shape="(True, True)", data=bytes(4)), SHAPE),
+    "a shape that is a number": (npy(shape="3"), "its shape or its order cannot be"),
+    "a list of a shape": (npy(shape="[2, 2]"), "its shape or its order cannot be"),
+    "hundreds of dimensions": (npy(shape=f"({'1, ' * 300})", data=bytes(4)), "its shape or its order cannot be"),
+    "objects": (npy("'|O'"), DTYPE),
+    "an odd descriptor": (npy("'<f3'"), "'<f3' not understood"),
+    "no descriptor": (npy("'<f0'", data=b""), "'<f0' not understood"),
+    "letters": (npy("'zz'"), DTYPE),
+    "a descriptor that is a number": (npy("4"), DTYPE),
+    "values of no bytes": (npy("'|V0'", "(1000000000000000000,)", b""), "1000000000000000000 values of no bytes"),
+    "more than it says": (npy(data=bytes(20)), "more than its header says"),
+    "a header that is no object": (headed(b"[1]"), HEADER),
+    "a header of one word": (headed(b"hello"), HEADER),
+    "a header that is cut short": (b"\x93NUMPY\1\0\5\0hell", "cut short in its header"),
+    "a header of 64 KB": (b"\x93NUMPY\1\0\xff\xffshort", "header has 65535 bytes"),
+    "a header of 4 GB": (b"\x93NUMPY\2\0\xff\xff\xff\xff" + bytes(100), "header has 4294967295 bytes"),
+    "an open header": (headed(b"(" * 3000), HEADER),
+    "a deep header": (npy("[" * 4000 + "]" * 4000), HEADER),
+    "a header of minus signs": (npy(shape="(" + "-" * 9000 + "1,)"), HEADER),
+    "a header of strings": (npy(more="'a': 1"), "other keys"),
+    "version 9": (npy(version=9), BEGIN),
+    "an npz": (b"PK\3\4" + bytes(40), BEGIN),
+    "a pickle": (b"\x80\x04.", BEGIN),
+    "nothing": (b"", BEGIN),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("load", [load_npy, map_npy])
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_file_is_refused_in_words_and_costs_no_memory(
+    tmp_path: Path, case: str, load: Load
+) -> None:
     path = tmp_path / "x.npy"
-    path.write_bytes(blob)
-    with pytest.raises(DamagedError, match=why):
-        load_npy(path)
-
-
-@pytest.mark.parametrize("header", ["{'descr': '|O', 'fortran_order': False, 'shape': (1,)}",
-                                    "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
-                                    "{'descr': '<f4', 'fortran_order': False, 'shape': 3}",
-                                    "{'descr': 'zz', 'fortran_order': False, 'shape': (1,)}",
-                                    "{'descr': 7, 'fortran_order': False, 'shape': (1,)}",
-                                    "[1]", "(" * 3000])  # fmt: skip
-def test_headers_that_are_none(tmp_path: Path, header: str) -> None:
-    path = tmp_path / "x.npy"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + b"\0" * 4)
-    with pytest.raises(DamagedError):
-        load_npy(path)
-
-
-def test_a_file_that_promises_more_than_it_has_costs_no_memory(tmp_path: Path) -> None:
-    path = tmp_path / "x.npy"
-    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,)}"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"\0" * 16)
-    with pytest.raises(DamagedError, match="cut short: it has 16 bytes of values, and 8000000000000 belong"):
-        load_npy(path)
-    np.save(path, np.arange(4))
-    path.write_bytes(path.read_bytes() + b"more")
-    with pytest.raises(DamagedError, match="more than its header says"):
-        load_npy(path)
+    raw, why = DAMAGED[case]
+    path.write_bytes(raw)
+    with pytest.raises(DamagedError, match=f"{path} is not a whole .npy file: .*{re.escape(why)}"):
+        load(path)
