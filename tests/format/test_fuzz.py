@@ -11,6 +11,7 @@ import shutil
 import sys
 
 import pytest
+from changed_json import changed, places
 from corpus_cases import copied, rewrite
 from crafted_journal import frame, journal
 from hypothesis import HealthCheck, given, settings
@@ -119,26 +120,6 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-
-
-def places(value, path=()):
-    """Every place in a document."""
-    yield path
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in parts:
-        yield from places(item, (*path, key))
-
-
-def changed(document, path, value):
-    """The document with another value at one place."""
-    if not path:
-        return value
-    copy = json.loads(json.dumps(document))
-    at = copy
-    for key in path[:-1]:
-        at = at[key]
-    at[path[-1]] = value
-    return copy
 
 
 @pytest.fixture(scope="module")

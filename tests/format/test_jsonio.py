@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from probe_format import jsonio
+from strict_json import strict
 
 TEXT = st.text(st.characters())  # lone surrogates included
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
@@ -17,13 +18,6 @@ VALUES = st.recursive(
     max_leaves=12,
 )
 EDGES = [2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**18, 10**19, 2**70, 10**40, -(2**63), -(2**63) - 1, -(10**30)]
-
-
-def strict(raw):
-    def refuse(token):
-        raise AssertionError(f"{token} is not JSON")
-
-    return json.loads(raw, parse_constant=refuse)
 
 
 def same(a, b):

@@ -213,16 +213,6 @@ def test_a_folder_that_is_gone_is_told_by_the_name_of_the_file_alone(tmp_path):
             write()
 
 
-def test_a_name_that_a_link_took_is_made_anew(tmp_path, victim):
-    run = Run(tmp_path / "dump")
-    for name in ("dump.json", "report.json", "stack.json"):
-        (run.rank / name).symlink_to(victim / "dump.json")
-    (run.rank / "dump_tensor_data" / "x.pt").symlink_to(victim / "keep.pt")
-    run.save("x.pt")
-    run.end()
-    assert not any(path.is_symlink() for path in run.rank.rglob("*"))
-
-
 @pytest.mark.parametrize("limit", [1024, 64])
 @pytest.mark.parametrize("folders", [0, 20])
 def test_what_the_user_closed_is_opened_again_and_his_own_files_stay_his(tmp_path, limit, folders):

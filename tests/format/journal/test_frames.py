@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 from at_once import forked, in_threads
+from crafted_journal import frame as framed
 from full_disk import file_size_limit
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,8 +26,7 @@ EVENTS = [
 
 
 def frame(event):
-    payload = jsonio.dumps(event)
-    return struct.pack("<II", len(payload), zlib.crc32(payload)) + payload
+    return framed(jsonio.dumps(event))
 
 
 def writer_of(path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from probe_format.read import verify
-from probe_format.tensors import array_object, npy_bytes, sketch_of
+from probe_format.tensors import array_object, sketch_of
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
 
@@ -72,22 +69,3 @@ def test_the_elements_count_in_c_order(dtype: str) -> None:
         assert array_object(other, sketch=True)["sketch"] == wanted
     assert "sketch" not in array_object(a)
     assert "sketch" not in array_object(a.astype(np.int32), sketch=True)
-
-
-def test_verify_tells_a_sketch_of_other_elements(tmp_path: Path) -> None:
-    a = np.random.default_rng(2).normal(size=(40, 3)).astype(np.float32)
-    folder = tmp_path / "step0" / "rank"
-    (folder / "dump_tensor_data").mkdir(parents=True)
-    (folder / "dump_tensor_data" / "x.npy").write_bytes(b"".join(npy_bytes(a)))
-    tensor = {**array_object(a, sketch=True), "data_name": "x.npy"}
-
-    def states(sketch: list[float]) -> list[Any]:
-        record = {"input_args": [{**tensor, "sketch": sketch}], "input_kwargs": {}, "output": []}
-        header = {"format_version": "1.0", "framework": "pytorch", "level": "L1", "task": "tensor"}
-        document = {**header, "dump_data_dir": str(folder / "dump_tensor_data")}
-        (folder / "dump.json").write_text(json.dumps({**document, "data": {"Torch.f.0.forward": record}}))
-        return [problem for each in verify(tmp_path) for problem in each.problems]
-
-    assert not any("sketch" in what for what in states(tensor["sketch"]))
-    assert any("sketch" in what for what in states([*tensor["sketch"][1:], 0.5]))
-    assert any("sketch" in what for what in states([0.5]))  # too few

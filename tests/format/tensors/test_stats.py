@@ -10,6 +10,7 @@ from attrs import evolve
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from probe_format.statistics import KEYS, NOT_FINITE, WHOLE
 from probe_format.tensors import native, sketch_of, stats
 from probe_format.tensors.stats import NO_STATS, Stats, stats_json, stats_of
 
@@ -320,6 +321,13 @@ def test_the_sketch_comes_with_the_numbers(way, narrow):
         )
     assert native.stats_in(np.arange(3), sketch=True).sketch is None
     assert native.stats_in(np.array([1.0, math.nan]), sketch=True).sketch is None
+
+
+def test_each_statistic_is_told_where_it_applies():
+    assert tuple(stats_json(stats_of(np.ones(3)))) == WHOLE
+    broken = stats_json(stats_of(np.array([np.nan, np.inf, -np.inf, 0.0]), zero_count=True))
+    assert set(broken) == set(KEYS)
+    assert all(broken[key] == 1 for key in NOT_FINITE)
 
 
 def test_json_of_statistics():

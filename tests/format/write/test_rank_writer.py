@@ -19,6 +19,7 @@ from probe_format.write import Count, Documents, recover
 from probe_format.write.documents import FORMAT_VERSION, write_documents
 from probe_format.write.rank_writer import RankWriter
 from streams import streams
+from strict_json import strict
 
 HEADER = {**crafted_journal.HEADER, "format_version": "1.0"}
 TENSOR = {
@@ -33,15 +34,8 @@ TENSOR = {
 FILES = ("dump.json", "stack.json", "construct.json")
 
 
-def strict(path):
-    def refuse(token):
-        raise AssertionError(f"{token} is not JSON")
-
-    def unique(pairs):
-        assert len({key for key, _ in pairs}) == len(pairs), "repeated keys"
-        return dict(pairs)
-
-    return json.loads(path.read_bytes(), parse_constant=refuse, object_pairs_hook=unique)
+def strict_file(path):
+    return strict(path.read_bytes())
 
 
 def call(name, *output, **kw):
@@ -74,16 +68,16 @@ def in_journal(folder):
 def same_as_journal(folder):
     """The files say what the journal beside them says, in the same order."""
     documents = in_journal(folder)
-    dump = strict(folder / "dump.json")
+    dump = strict_file(folder / "dump.json")
     assert dump.pop("data") == documents.data
-    assert list(strict(folder / "dump.json")["data"]) == list(documents.data)
+    assert list(strict_file(folder / "dump.json")["data"]) == list(documents.data)
     assert dump == documents.header
     if documents.header.get("extra_info", True):
-        assert strict(folder / "stack.json") == documents.stack
+        assert strict_file(folder / "stack.json") == documents.stack
         level_1 = documents.header.get("level") == "L1"
-        assert strict(folder / "construct.json") == ({} if level_1 else documents.construct)
+        assert strict_file(folder / "construct.json") == ({} if level_1 else documents.construct)
         assert not level_1 or (folder / "construct.json").read_bytes() == b"{}\n"
-    report = strict(folder / "report.json")
+    report = strict_file(folder / "report.json")
     assert report["records"] == len(documents.data)
     assert report["faults"] == documents.faults
     assert report["journal"] == {"bytes": (folder / "records.journal").stat().st_size}
@@ -107,7 +101,7 @@ def test_the_files_say_what_the_journal_says(tmp_path_factory, stream, data):
         if i in stops:
             report = writer.finish(final=False)
             documents = same_as_journal(folder)
-            assert report == strict(folder / "report.json")
+            assert report == strict_file(folder / "report.json")
             assert report["state"] == "open"
         if i < len(events):
             append(events[i])
@@ -117,7 +111,7 @@ def test_the_files_say_what_the_journal_says(tmp_path_factory, stream, data):
     report = writer.finish(final=True)
     assert report["files"] == entries(folder)
     assert not before or report["files"] == before
-    assert strict(folder / "dump.json")["data"] == documents.data
+    assert strict_file(folder / "dump.json")["data"] == documents.data
     (rank,) = open_dump(folder).ranks
     assert rank.source == "files" and [str(r.name) for r in rank.records] == list(documents.data)
     assert (report["state"], report["journal"], report["records"]) == (
@@ -151,14 +145,14 @@ def test_one_record_a_line_after_the_header(tmp_path):
     assert [line.split(":")[0] for line in lines[2:4]] == ['"Torch.a.0.forward"', '"Torch.b.0.forward"']
     assert lines[4] == "}}"
     assert len(lines) == 5
-    assert list(strict(tmp_path / "dump.json"))[-1] == "data"
+    assert list(strict_file(tmp_path / "dump.json"))[-1] == "data"
 
 
 def test_a_step_without_calls(tmp_path):
     RankWriter(tmp_path, HEADER).finish(final=True)
-    assert strict(tmp_path / "dump.json") == {**HEADER, "data": {}}
-    assert strict(tmp_path / "stack.json") == {}
-    report = strict(tmp_path / "report.json")
+    assert strict_file(tmp_path / "dump.json") == {**HEADER, "data": {}}
+    assert strict_file(tmp_path / "stack.json") == {}
+    report = strict_file(tmp_path / "report.json")
     assert (report["records"], report["tensors"], report["norms"]) == (0, 0, [])
 
 
@@ -179,7 +173,7 @@ def test_the_report_counts_what_is_in_the_records_when_nobody_told_it(tmp_path):
     bad = {**TENSOR, "Norm": "NaN", "nan_count": 2, "data_name": "x.pt"}
     write_all(writer, call("Torch.a.0.forward", TENSOR, [bad]))
     report = writer.finish(final=True)
-    assert report == strict(tmp_path / "report.json")
+    assert report == strict_file(tmp_path / "report.json")
     assert (report["tensors"], report["tensor_files"]) == (3, 1)
     assert report["norms"][0][1] == 1.0
     assert report["first_non_finite"] == {"record": "Torch.a.0.forward", "slot": "output.1.0", "why": "2 NaN"}
@@ -214,7 +208,7 @@ def test_faults_have_a_log(tmp_path):
     write_all(writer, [{"k": "fault", "w": "here", "m": "Error: \udc80"}] * 3)
     writer.finish(final=False)
     assert "3 x here\nError: ?" in (tmp_path / "dump_error_info.log").read_text()
-    assert strict(tmp_path / "report.json")["faults"][0]["count"] == 3
+    assert strict_file(tmp_path / "report.json")["faults"][0]["count"] == 3
 
 
 def test_stopping_again_with_nothing_new_writes_nothing(tmp_path):
@@ -258,7 +252,7 @@ def test_a_new_file_replaces_the_old_one_whole_or_not_at_all(tmp_path, monkeypat
     assert rank.source == "journal"  # the files are of two times, so the journal counts
     assert len(rank.records) == 2
     writer.finish(final=True)
-    assert len(strict(tmp_path / "dump.json")["data"]) == 2
+    assert len(strict_file(tmp_path / "dump.json")["data"]) == 2
 
 
 def test_threads_and_the_journal_agree_on_the_order(tmp_path):
@@ -312,7 +306,7 @@ def test_text_that_utf_8_has_not_is_written_all_the_same(tmp_path):
     write_all(writer, [{"k": "exit", "n": "Torch.b.0.forward", "e": "OSError: \udc80"}])
     writer.finish(final=False)
     same_as_journal(tmp_path)
-    assert strict(tmp_path / "dump.json")["data"]["Torch.b.0.forward"]["raised"] == "OSError: \udc80"
+    assert strict_file(tmp_path / "dump.json")["data"]["Torch.b.0.forward"]["raised"] == "OSError: \udc80"
 
 
 @pytest.mark.parametrize("state", ["open", "complete", "recovered"])
