@@ -102,6 +102,7 @@ _COUNT = "(0|[1-9][0-9]{0,17})"  # "007" would not round-trip; more calls than a
 _FORMS: tuple[tuple[re.Pattern[str], Callable[..., Name]], ...] = tuple(
     (re.compile(form, re.DOTALL), make)
     for form, make in (
+        (rf"([^.]*)\.(.*)\.{_COUNT}\.(forward|backward)", lambda *m: ApiName(m[0], m[1], int(m[2]), m[3])),
         (
             rf"{_MODULE}\.(forward|backward)\.{_COUNT}",
             lambda p, at, c, way, n: ModuleName(p, at, c, way, int(n)),
@@ -110,13 +111,10 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[..., Name]], ...] = tuple(
             rf"{_MODULE}\.(parameters_grad|optimizer_grad)(?:\.{_COUNT})?",
             lambda p, at, c, moment, n: ParamsGradName(p, at, c, n and int(n), moment),
         ),
-        (rf"([^.]*)\.(.*)\.{_COUNT}\.(forward|backward)", lambda *m: ApiName(m[0], m[1], int(m[2]), m[3])),
         (rf"(.*)\.{_COUNT}\.debug", lambda name, count: DebugName(meant(name), int(count))),
         (f"({OPTIMIZER}|{CLIP_GRAD})", NodeName),
     )
 )
-#: Those whose end is a direction.
-_OF_APIS = _FORMS[2:3]
 
 
 def parsed(text: str) -> Name | None:
@@ -124,7 +122,7 @@ def parsed(text: str) -> Name | None:
 
     Its ``str`` is ``text`` again, but where msprobe saved a value under what a spreadsheet takes for a formula.
     """
-    for form, make in _FORMS if not text.endswith(_DIRECTIONS) else _OF_APIS:
+    for form, make in _FORMS:
         if found := form.fullmatch(text):
             return make(*found.groups())
     return None

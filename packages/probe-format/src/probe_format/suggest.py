@@ -42,18 +42,18 @@ def nearest(word: str, candidates: Iterable[str], count: int = 3, cutoff: float 
     return tuple(c for _, c in sorted(scored, key=lambda pair: -pair[0])[:count])
 
 
-def nearest_names(pattern: str, names: Iterable[str], count: int = 3) -> tuple[str, ...]:
+def nearest_names(pattern: str, names: Iterable[str]) -> tuple[str, ...]:
     """Return the record names, or parts of record names, nearest to a filter that matched nothing.
 
     A pattern without a dot (``"lineer"``) is compared with the parts of the names (``"linear"``), the
     commonest part first where several are equally near; one with a dot with the whole names.
     """
     if "." in pattern:
-        return nearest(pattern, names, count, 0.5)
+        return nearest(pattern, names, cutoff=0.5)
     parts: Counter[str] = Counter()
     for name in names:
         parts.update({part for part in name.split(".") if not part.isdigit()})
-    return nearest(pattern, (part for part, _ in parts.most_common()), count)
+    return nearest(pattern, (part for part, _ in parts.most_common()))
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:

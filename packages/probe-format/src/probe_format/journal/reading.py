@@ -1,6 +1,6 @@
 """Read the events of a journal, of which a kill or a disk may have left a part (spec/journal.md, "Reading")."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,38 +80,48 @@ def read_journal(path: Path) -> JournalContents:
         if frames.at(at)[0] is None:
             raise FormatError(f"{path} is not a Probe journal (it does not start with {MAGIC!r}).")
         damage.append("the header is not what it should be")
-    found: list[Any] = []
-    while at < end:
-        event, after, why = frames.at(at)
-        if event is not None:
-            found.append(event)
-            at = after
-            continue
-        following = frames.after(at + 1)
-        if following is None:
-            if why == "cut short" and not damage and not _wrong_length(data, at):
-                detail = f"{end - at} bytes after the last event"
-                return JournalContents(tuple(found), "torn", at, end, detail)
-            damage.append(f"{why} at byte {at}; nothing readable after it")
-            break
-        damage.append(f"{why} at byte {at}; reading goes on at byte {following}")
-        at = following
-    events = tuple(found)
+    events = tuple(frames.events(at, damage))
+    at = frames.end
+    if frames.why == "cut short" and not damage and not _wrong_length(data, at):
+        return JournalContents(events, "torn", at, end, f"{end - at} bytes after the last event")
+    if frames.why:
+        damage.append(f"{frames.why} at byte {at}; nothing readable after it")
     if damage:
         if len(damage) > _MOST_TOLD:
             damage[_MOST_TOLD:-1] = [f"... and {len(damage) - _MOST_TOLD - 1} more places"]
-        return JournalContents(events, "damaged", min(at, end), end, "; ".join(damage))
+        return JournalContents(events, "damaged", at, end, "; ".join(damage))
     return JournalContents(events, "whole", end, end)
 
 
 class Frames:
-    """Find the frames in a journal's bytes, in time that is linear in the number of bytes."""
+    """Find the frames in a journal's bytes, in time that is linear in the number of bytes.
+
+    end, why: where the last frame ends that `events` has found, and why there is none after it; empty at the very end.
+    """
 
     def __init__(self, data: bytes, decoded: Callable[[bytes], Any]) -> None:
         """Read ``data``. decoded: returns the event of a payload; None, or ValueError, when it is none."""
         self._data = data
         self._decoded = decoded
         self._left = _VAIN_FLOOR + _VAIN_TIMES * len(data)
+        self.end, self.why = 0, ""
+
+    def events(self, at: int, damage: list[str], base: int = 0) -> Iterator[Any]:
+        """Yield the events from ``at`` on, as far as there are any; add what is not whole between them to ``damage``.
+
+        base: where the bytes begin in the file.
+        """
+        while at < len(self._data) and not self.why:
+            event, after, why = self.at(at)
+            if event is not None:
+                yield event
+                at = after
+            elif (following := self.after(at + 1)) is not None:
+                damage.append(f"{why} at byte {base + at}; reading goes on at byte {base + following}")
+                at = following
+            else:
+                self.why = why
+        self.end = at
 
     def at(self, at: int) -> tuple[Any, int, str]:
         """Return the event of the frame at ``at`` and where it ends; None and why without an intact frame."""

@@ -19,7 +19,7 @@ from probe_format.statistics import TABLE
 from probe_format.tensors.narrow_floats import bits_of, narrow_name, widen
 from probe_format.tensors.npy_file import map_npy
 from probe_format.tensors.pack import Entry, opened
-from probe_format.tensors.pt_file import PT_DTYPES
+from probe_format.tensors.pt_file import PT_DTYPES, WIDTHS
 from probe_format.tensors.stats import Stats, stats_of
 
 from .tensor import Tensor
@@ -29,12 +29,7 @@ if TYPE_CHECKING:
     from probe_format.tensors.pt_tensor import PtTensor
 
 #: Dtypes whose names are the same in numpy and in the frameworks, apart from upper case.
-_NUMPY = {
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", "complex64", "complex128"),
-}
-#: Bytes per element of the dtypes that torch saves in a special way, or cannot save.
-_WIDTHS = {"complex32": 4, "qint8": 1, "quint8": 1, "qint32": 4}
+_NUMPY = {dtype for dtype in PT_DTYPES if dtype != "bfloat16" and "float8" not in dtype}
 
 
 @define
@@ -176,7 +171,7 @@ def _differs(found: PtTensor, tensor: Tensor) -> str:
     if wanted in PT_DTYPES:
         same = found.shape == tensor.shape
         return "" if same else f"has the shape {found.shape}, not {brief(tensor.shape)}"
-    width = _WIDTHS.get(wanted)  # saved as another dtype: the sizes in bytes must agree
+    width = WIDTHS.get(wanted)  # saved as another dtype: the sizes in bytes must agree
     if width is None or found.count * found.width == math.prod(tensor.shape) * width:
         return ""
     return f"holds {found.count * found.width} bytes, not those of {wanted}{brief(list(tensor.shape))}"

@@ -42,6 +42,10 @@ UNTYPED = {
         ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"), 1
     ),
 }
+#: Those that torch saves in a special way, or cannot save, in the same forms.
+QUANTISED = {"qint8": ("QInt8Storage", 1), "quint8": ("QUInt8Storage", 1), "qint32": ("QInt32Storage", 4)}
+#: dtype -> the bytes of an element.
+WIDTHS = {"complex32": 4, **UNTYPED, **{name: width for name, (_, width) in (STORAGES | QUANTISED).items()}}
 #: torch dtype names (without ``torch.``) that `pt_bytes` can write.
 PT_DTYPES = frozenset(STORAGES) | frozenset(UNTYPED)
 

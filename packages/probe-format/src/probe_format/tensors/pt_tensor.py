@@ -13,7 +13,7 @@ from attrs import frozen
 
 from probe_format.errors import DamagedError, FormatError
 
-from .pt_file import STORAGES, UNTYPED
+from .pt_file import QUANTISED, STORAGES, WIDTHS
 
 _MOST_BYTES = 1 << 16
 _OPCODES = {
@@ -24,17 +24,9 @@ _OPCODES = {
 _MOST_DIMENSIONS = 64
 _INT64 = 1 << 63
 
-_QUANTISED_STORAGES = {
-    "qint8": ("QInt8Storage", 1),
-    "quint8": ("QUInt8Storage", 1),
-    "qint32": ("QInt32Storage", 4),
-}
-_STORAGES = {
-    f"torch.{storage}": (name, width) for name, (storage, width) in (STORAGES | _QUANTISED_STORAGES).items()
-}
+_STORAGES = {f"torch.{storage}": (name, width) for name, (storage, width) in (STORAGES | QUANTISED).items()}
 _UNTYPED = "torch.storage.UntypedStorage"
-_WIDTHS = {"complex32": 4, **UNTYPED, **{name: width for name, (_, width) in STORAGES.items()}}
-_DTYPES = {f"torch.{name}": width for name, width in _WIDTHS.items()}
+_DTYPES = {f"torch.{name}": width for name, width in WIDTHS.items() if name not in QUANTISED}
 _TENSOR, _TYPED_TENSOR = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"
 _PARAMETER = "torch._utils._rebuild_parameter"
 _QUANTISED, _SPARSE = "torch._utils._rebuild_qtensor", "torch._utils._rebuild_sparse_tensor"

@@ -103,20 +103,9 @@ class WatchFile:
                 return 0
             at = len(MAGIC)
         frames = Frames(data, _parts)
-        while at < len(data):
-            found, after, why = frames.at(at)
-            if found is None:
-                following = frames.after(at + 1)
-                if following is None:
-                    break
-                self.damage.append(
-                    f"{why} at byte {self._at + at}; reading goes on at byte {self._at + following}"
-                )
-                at = following
-                continue
-            self._take(*found)
-            at = after
-        self._at, self.left = self._at + at, len(data) - at
+        for head, content in frames.events(at, self.damage, self._at):
+            self._take(head, content)
+        self._at, self.left = self._at + frames.end, len(data) - frames.end
         return len(self.rows) - before
 
     def _take(self, head: dict[str, Any], content: bytes) -> None:

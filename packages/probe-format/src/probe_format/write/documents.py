@@ -53,17 +53,11 @@ class Documents:
 
 
 def write_documents(
-    directory: Path,
-    documents: Documents,
-    *,
-    state: State,
-    journal_bytes: int | None,
-    started: str | None = None,
+    directory: Path, documents: Documents, *, state: State, journal_bytes: int | None
 ) -> dict[str, Any]:
     """Write one rank's files, each complete before it takes its name; return the report (spec/report.md)."""
-    pages = documents.pages()
     with Folder(directory) as folder:
-        return write_pages(folder, pages, state=state, journal_bytes=journal_bytes, started=started)
+        return write_pages(folder, documents.pages(), state=state, journal_bytes=journal_bytes)
 
 
 def write_pages(

@@ -48,45 +48,44 @@ def recover(path: str | Path) -> tuple[Recovery, ...]:
 
 def recover_rank(rank: Rank) -> Recovery:
     """Recover one rank."""
+    try:
+        return _recovered(rank)
+    except TooLargeError:
+        raise
+    except FormatError as error:
+        return Recovery(rank.path, rank.step, rank.number, "nothing", str(error))
+
+
+def _recovered(rank: Rank) -> Recovery:
     result = functools.partial(Recovery, rank.path, rank.step, rank.number)
     path = rank.path / layout.JOURNAL
     if not path.is_file():
         ended = "the step ended, or msprobe wrote the dump"
         why = "the run ended before its first record" if rank.is_empty else ended
         return result("nothing", f"There is no journal: {why}.")
-    try:
-        if rank.source == "files" and rank.report is not None and rank.report.state == "complete":
-            return result("nothing", "The files are complete and hold everything in the journal.")
-        refuse_link(path)
-        with in_memory(path):
-            contents = read_journal(path)
-            pages = journal_fold(contents, rank.path, records=False).pages()
-    except TooLargeError:
-        raise
-    except FormatError as error:
-        return result("nothing", str(error))
+    if rank.source == "files" and rank.report is not None and rank.report.state == "complete":
+        return result("nothing", "The files are complete and hold everything in the journal.")
+    refuse_link(path)
+    with in_memory(path):
+        contents = read_journal(path)
+        pages = journal_fold(contents, rank.path, records=False).pages()
     if contents.is_empty:
         return result("nothing", "The journal holds no record: the run ended before its first one.")
     detail = f"The run was cut off: {contents.detail}." if contents.detail else "The journal is whole."
+    outcome: Literal["whole", "partial"] = "whole"
     if contents.state == "damaged":
         detail = f"The journal is damaged, and what was there is lost: {contents.detail}."
         if not contents.events:
             return result("nothing", detail)
+        outcome = "partial"
         fault = {"where": layout.JOURNAL, "message": detail, "count": 1}
         pages = evolve(pages, faults=[*pages.faults, fault])
     # The journal's last summary is from the last stop() and lacks later records: it is counted anew.
     coverage = {key: value for key, value in pages.coverage.items() if key != "summary"}
     pages = evolve(pages, coverage=coverage)
     # The files cover the torn tail too: it was read, and holds no event.
-    folder = Folder(rank.path, layout.dump_path_of(rank.path))
-    try:
-        with folder, in_memory(path), known_forms(rank.path):
-            report = write_pages(folder, pages, state="recovered", journal_bytes=contents.file_bytes)
-    except TooLargeError:
-        raise
-    except FormatError as error:
-        return result("nothing", str(error))
-    outcome: Literal["whole", "partial"] = "partial" if contents.state == "damaged" else "whole"
+    with Folder(rank.path, layout.dump_path_of(rank.path)) as folder, in_memory(path), known_forms(rank.path):
+        report = write_pages(folder, pages, state="recovered", journal_bytes=contents.file_bytes)
     return result(outcome, detail, report["records"], report["tensors"])
 
 
