@@ -1,9 +1,11 @@
-"""The dumps of the corpus, and copies of them that may be changed."""
+"""The dumps of the corpus, copies of them that may be changed, and small ones made by hand."""
 
 import json
 import shutil
 import zlib
 from pathlib import Path
+
+import probe_format
 
 CORPUS = Path(__file__).parent / "corpus"
 PROBE = CORPUS / "probe"
@@ -38,3 +40,20 @@ def edit(folder, name, old, new):
     raw = (folder / name).read_bytes()
     assert old in raw
     rewrite(folder, name, raw.replace(old, new, 1))
+
+
+def dumped(rank, data, *, task="statistics", construct=None, stack=None, framework="pytorch", **more):
+    """A dump of these records in the folder of a rank: its dump path."""
+    (rank / "dump_tensor_data").mkdir(parents=True, exist_ok=True)
+    header = {"task": task, "level": "mix", "framework": framework, "dump_data_dir": None, **more}
+    for name, content in (("dump", {**header, "data": data}), ("construct", construct), ("stack", stack)):
+        if content is not None:
+            (rank / f"{name}.json").write_text(json.dumps(content))
+    return rank.parents[1]
+
+
+def tensor_in(rank, said):
+    """The one tensor of a dump in the folder of a rank."""
+    dumped(rank, {"Torch.a.0.forward": {"input_args": [], "input_kwargs": {}, "output": [said]}})
+    ((tensor,),) = [record.tensors for record in probe_format.open(rank).ranks[0].records]
+    return tensor

@@ -1,6 +1,5 @@
 """The command ``probe``."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import probe_format
 import pytest
-from corpus_cases import CORPUS, PROBE, copied, ranks_of
+from corpus_cases import CORPUS, PROBE, copied, dumped, ranks_of
 from probe_format.cli import commands
 from probe_format.cli.main import main, versions
 from probe_format.errors import UsageError
@@ -144,16 +143,6 @@ def holding(**counts):
 
 
 NAN, INF = holding(nan_count=2), holding(posinf_count=1, Max="Infinity", Min=1.0)
-
-
-def dumped(rank, data, *, task="statistics", construct=None, stack=None, framework="pytorch", **more):
-    rank.mkdir(parents=True)
-    header = {"task": task, "level": "mix", "framework": framework, "dump_data_dir": None, **more}
-    (rank / "dump.json").write_text(json.dumps({**header, "data": data}))
-    for name, content in (("construct", construct), ("stack", stack)):
-        if content is not None:
-            (rank / f"{name}.json").write_text(json.dumps(content))
-    return rank.parents[1]
 
 
 def call(given, gave):

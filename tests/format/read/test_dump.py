@@ -1,6 +1,5 @@
 """`probe_format.open`: every dump there is, by Probe and by msprobe."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import attrs
 import numpy as np
 import probe_format
 import pytest
-from corpus_cases import CORPUS, EXPECTED, PROBE, copied
+from corpus_cases import CORPUS, EXPECTED, PROBE, copied, tensor_in
 from probe_format import DamagedError, FormatError
 from probe_format.cli.show import tree
 from probe_format.errors import UsageError
@@ -170,11 +169,7 @@ def test_npy_loads_and_pt_loads_with_torch(tmp_path):
 def rank_with(tmp_path, tensor):
     """A rank of one record with one tensor."""
     tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], **tensor}
-    (tmp_path / "dump_tensor_data").mkdir()
-    dump = {"dump_data_dir": "/nowhere", "data": {"Torch.a.0.forward": {"output": [tensor]}}}
-    (tmp_path / "dump.json").write_text(json.dumps(dump))
-    (rank,) = probe_format.open(tmp_path).ranks
-    return rank.records["Torch.a.0.forward"].tensors[0]
+    return tensor_in(tmp_path, tensor)
 
 
 def test_a_sum_of_several_slots_names_the_others(tmp_path):

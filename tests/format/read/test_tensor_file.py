@@ -1,10 +1,8 @@
 """Tensor files that were changed by accident or by hand: found, without unpickling and in bounded memory."""
 
 import io
-import json
 import pickle
 import re
-import shutil
 import warnings
 import zipfile
 import zlib
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpus_cases import copied, edit, rewrite
+from corpus_cases import copied, edit, rewrite, tensor_in
 from probe_format import jsonio, open
 from probe_format.cli import main
 from probe_format.errors import DamagedError, FormatError
@@ -112,12 +110,19 @@ def test_any_bit_flip_is_found_where_the_record_has_the_checksum_of_the_file(tmp
         assert TensorFiles(checksums=False, own=True).problem(tensor), f"byte {at}"
 
 
+@pytest.fixture
+def files(tmp_path):
+    """The folder of the tensor files of a dump that is made by hand in ``tmp_path``."""
+    (tmp_path / "dump_tensor_data").mkdir()
+    return tmp_path / "dump_tensor_data"
+
+
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("suffix", ["npy", "pt"])
 @pytest.mark.parametrize(
     "dtype", ["float32", "float64", "bfloat16", "float16", "int64", "uint8", "bool", "complex64"]
 )
-def test_the_numbers_of_the_record_are_those_of_the_file(tmp_path, dtype, suffix, own):
+def test_the_numbers_of_the_record_are_those_of_the_file(tmp_path, files, dtype, suffix, own):
     """As in a dump by msprobe, whose records have no checksum; what has another Max is another tensor's file."""
     true = np.random.default_rng(0).normal(size=(3, 5)) * 40
     if dtype == "bfloat16":
@@ -128,52 +133,39 @@ def test_the_numbers_of_the_record_are_those_of_the_file(tmp_path, dtype, suffix
         true = stored = true.clip(0, None).astype(dtype) if dtype in ("uint8", "bool") else true.astype(dtype)
         raw = true.tobytes()
     name = f"x.{suffix}"
-    write_parts(tmp_path / name, npy_bytes(stored) if suffix == "npy" else pt_bytes(dtype, true.shape, raw))
+    write_parts(files / name, npy_bytes(stored) if suffix == "npy" else pt_bytes(dtype, true.shape, raw))
     found = stats_json(stats_of(true))
     said = {"type": "torch.Tensor", "dtype": f"torch.{dtype}", "shape": [3, 5], **found, "data_name": name}
     check = TensorFiles(checksums=False, own=own)
-    assert check.problem(tensor_at(tmp_path, said)) == ""
+    assert check.problem(tensor_in(tmp_path, said)) == ""
     for key in {"Max", "Min", "Mean", "Norm"} & found.keys():
         other = {**said, key: not said[key] if dtype == "bool" and key != "Norm" else said[key] * 1.01 + 1}
-        problem = check.problem(tensor_at(tmp_path, other))
+        problem = check.problem(tensor_in(tmp_path, other))
         assert (
             problem.startswith(f"its file {name} has the {key} ") if own or key != "Norm" else problem == ""
         )
 
 
 @pytest.mark.parametrize("values", [[1.0, np.nan], [1.0, np.inf], [-np.inf, 2.0]])
-def test_numbers_that_are_not_finite_are_compared_too(tmp_path, values):
+def test_numbers_that_are_not_finite_are_compared_too(tmp_path, files, values):
     values = np.float32(values)
-    write_parts(tmp_path / "x.npy", npy_bytes(values))
+    write_parts(files / "x.npy", npy_bytes(values))
     found = jsonio.loads(jsonio.dumps(stats_json(stats_of(values))))
     said = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], **found, "data_name": "x.npy"}
     check = TensorFiles(checksums=False, own=True)
-    assert check.problem(tensor_at(tmp_path, said)) == ""
-    assert "its record says 7" in check.problem(tensor_at(tmp_path, {**said, "Max": 7.0}))
-    assert "int too large" in check.problem(tensor_at(tmp_path, {**said, "Max": 10**400}))
+    assert check.problem(tensor_in(tmp_path, said)) == ""
+    assert "its record says 7" in check.problem(tensor_in(tmp_path, {**said, "Max": 7.0}))
+    assert "int too large" in check.problem(tensor_in(tmp_path, {**said, "Max": 10**400}))
 
 
-def test_a_sketch_of_other_elements_is_told(tmp_path):
+def test_a_sketch_of_other_elements_is_told(tmp_path, files):
     values = np.random.default_rng(2).normal(size=(40, 3)).astype(np.float32)
-    write_parts(tmp_path / "x.npy", npy_bytes(values))
+    write_parts(files / "x.npy", npy_bytes(values))
     said = {**array_object(values, sketch=True), "data_name": "x.npy"}
     check = TensorFiles(checksums=False, own=True)
-    assert check.problem(tensor_at(tmp_path, said)) == ""
+    assert check.problem(tensor_in(tmp_path, said)) == ""
     said["sketch"][0] = 0.5
-    assert "has another sketch" in check.problem(tensor_at(tmp_path, said))
-
-
-def tensor_at(folder, said):
-    """The tensor of a dump with one record, whose files are in ``folder``."""
-    rank = folder / "step0" / "rank"
-    (rank / "dump_tensor_data").mkdir(parents=True, exist_ok=True)
-    for file in folder.glob("x.*"):
-        shutil.copy(file, rank / "dump_tensor_data")
-    header = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": str(rank)}
-    record = {"input_args": [said], "input_kwargs": {}, "output": []}
-    (rank / "dump.json").write_text(json.dumps({**header, "data": {"Torch.a.0.forward": record}}))
-    ((tensor,),) = [record.tensors for record in open(rank).ranks[0].records]
-    return tensor
+    assert "has another sketch" in check.problem(tensor_in(tmp_path, said))
 
 
 @pytest.mark.parametrize("dtype", [">f4", "<i4"])

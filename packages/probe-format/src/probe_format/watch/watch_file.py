@@ -62,7 +62,7 @@ class WatchFile:
     ended: bool = False
     left: int = 0
     _at: int = 0
-    _numbers: dict[str, Any] = field(factory=dict)
+    _numbers: dict[tuple[str, int], np.ndarray] = field(factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -157,11 +157,10 @@ class WatchFile:
 
     def total(self, row: Row, kind: str) -> float | None:
         """Return the norm of all tensors of a kind together; None where there is none in this step."""
-        if self._numbers.get("", ()) != len(self.columns):
-            self._numbers = {"": len(self.columns)}
-        numbers = self._numbers.get(kind)
-        if numbers is None:
-            numbers = self._numbers[kind] = np.array([i for i, _ in self.of_kind(kind)], np.intp)
+        key = kind, len(self.columns)
+        if key not in self._numbers:
+            self._numbers[key] = np.array([i for i, _ in self.of_kind(kind)], np.intp)
+        numbers = self._numbers[key]
         norms = row.values[numbers[numbers < len(row.values)]].astype(np.float64)
         if row.wide:
             norms = np.array([n for i in numbers.tolist() if (n := row.norm(i)) is not None])
