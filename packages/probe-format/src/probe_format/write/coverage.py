@@ -150,10 +150,8 @@ class Summary:
             if norm > self.least and not str(tensor.get("dtype")).rpartition(".")[2].lower().startswith(
                 _WHOLE
             ):
-                if self.found:  # they came before
-                    self.settle()
-                with self._lock:
-                    self._keep(record, slot, float(norm))
+                self.found.append((float(norm), record, None, (slot,) if slot else ()))
+                self.settle()
         elif order < self.order and (why := non_finite(tensor)):
             self.first, self.order = {"record": record, "slot": slot, "why": why}, order
 
@@ -165,18 +163,15 @@ class Summary:
             for norm, record, label, path in sorted(self.found[:count], key=itemgetter(0), reverse=True):
                 if norm <= self.least:
                     break
-                self._keep(record, slot_of(label, path), norm)
+                if norm in self.norms:
+                    continue
+                slot = slot_of(label, path)
+                self.norms[norm] = f"{record}.{slot}" if slot else record
+                if len(self.norms) > LARGEST:
+                    del self.norms[self.least]
+                if len(self.norms) == LARGEST:
+                    self.least = min(self.norms)
             del self.found[:count]
-
-    def _keep(self, record: str, slot: str, norm: float) -> None:
-        if norm <= self.least or norm in self.norms:
-            return
-        self.norms[norm] = f"{record}.{slot}" if slot else record
-        if self.least >= 0.0:
-            del self.norms[self.least]
-        elif len(self.norms) < LARGEST:
-            return
-        self.least = min(self.norms)
 
     def json(self) -> dict[str, Any]:
         """Return the keys for report.json."""
