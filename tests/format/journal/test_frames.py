@@ -151,16 +151,6 @@ def test_any_bytes_after_the_header_read_without_fault(junk):
     assert found.valid_bytes <= found.file_bytes
 
 
-def test_opening_again_appends(tmp_path):
-    path = tmp_path / "j"
-    for i in range(3):
-        writer = writer_of(path)
-        writer.append({"k": "a", "i": i})
-        writer.close()
-    found = read_journal(path)
-    assert (found.state, [e["i"] for e in heads(found)]) == ("whole", [0, 1, 2])
-
-
 def test_a_missing_journal_is_an_os_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_journal(tmp_path / "none")

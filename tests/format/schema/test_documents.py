@@ -142,6 +142,8 @@ def test_a_circle_in_the_construct_ends():
         ({"Max": "NaN", "Min": "NaN"}, "NaN"),
         ({"Max": float("inf"), "Min": 1}, "+Inf"),
         ({"Max": "Infinity", "Min": "-Infinity"}, "+Inf, -Inf"),
+        ({"Max": "inf", "Min": 0.0}, "+Inf"),
+        ({"Norm": "NaN", "neginf_count": 3}, "3 -Inf"),
         ({"Max": "NaN", "nan_count": 3, "posinf_count": 0, "neginf_count": 1}, "3 NaN, 1 -Inf"),
         ({"Max": True, "Min": None}, ""),
         ({"Max": 10**400, "Min": -1}, ""),

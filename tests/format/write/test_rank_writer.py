@@ -61,6 +61,13 @@ def write_all(writer, events):
         append(event)
 
 
+def written(folder, *events, final=True, **header):
+    """The report on a dump of these events."""
+    writer = RankWriter(folder, {**HEADER, **header})
+    write_all(writer, events)
+    return writer.finish(final=final)
+
+
 def in_journal(folder):
     return documents_of(folded(read_journal(folder / "records.journal")))
 
@@ -136,9 +143,7 @@ def test_what_else_is_in_the_file_is_read_from_it(tmp_path):
 
 
 def test_one_record_a_line_after_the_header(tmp_path):
-    writer = RankWriter(tmp_path, HEADER)
-    write_all(writer, [*call("Torch.a.0.forward", TENSOR), *call("Torch.b.0.forward")])
-    writer.finish(final=True)
+    written(tmp_path, *call("Torch.a.0.forward", TENSOR), *call("Torch.b.0.forward"))
     lines = (tmp_path / "dump.json").read_text().splitlines()
     assert json.loads(lines[0].removesuffix(",") + "}") == HEADER
     assert lines[1] == '"data": {'
@@ -149,30 +154,20 @@ def test_one_record_a_line_after_the_header(tmp_path):
 
 
 def test_a_step_without_calls(tmp_path):
-    RankWriter(tmp_path, HEADER).finish(final=True)
+    report = written(tmp_path)
     assert strict_file(tmp_path / "dump.json") == {**HEADER, "data": {}}
     assert strict_file(tmp_path / "stack.json") == {}
-    report = strict_file(tmp_path / "report.json")
     assert (report["records"], report["tensors"], report["norms"]) == (0, 0, [])
 
 
 def test_without_extra_info_there_is_only_the_dump(tmp_path):
-    writer = RankWriter(tmp_path, {**HEADER, "extra_info": False})
-    write_all(writer, call("Torch.a.0.forward"))
-    writer.finish(final=True)
+    written(tmp_path, *call("Torch.a.0.forward"), extra_info=False)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["dump.json", "report.json"]
 
 
-def test_folders_are_made(tmp_path):
-    RankWriter(tmp_path / "step0" / "rank", {**HEADER, "dump_data_dir": "x"}).finish(final=True)
-    assert (tmp_path / "step0" / "rank" / "dump_tensor_data").is_dir()
-
-
 def test_the_report_counts_what_is_in_the_records_when_nobody_told_it(tmp_path):
-    writer = RankWriter(tmp_path, {**HEADER, "dump_data_dir": "x"})
     bad = {**TENSOR, "Norm": "NaN", "nan_count": 2, "data_name": "x.pt"}
-    write_all(writer, call("Torch.a.0.forward", TENSOR, [bad]))
-    report = writer.finish(final=True)
+    report = written(tmp_path, *call("Torch.a.0.forward", TENSOR, [bad]), dump_data_dir="x")
     assert report == strict_file(tmp_path / "report.json")
     assert (report["tensors"], report["tensor_files"]) == (3, 1)
     assert report["norms"][0][1] == 1.0
@@ -182,12 +177,10 @@ def test_the_report_counts_what_is_in_the_records_when_nobody_told_it(tmp_path):
 
 
 def test_the_report_takes_what_the_tally_tells(tmp_path):
-    writer = RankWriter(tmp_path, HEADER)
     summary = {"norms": [["x", 9.0]], "first_non_finite": None}
     counts = {"seen": {"calls": 1}}
     tally = {"counts": counts, "not_seen": [{"what": "x", "why": "y"}], "summary": summary, "more": 1}
-    write_all(writer, [*call("Torch.a.0.forward", TENSOR), {"k": "tally", "d": tally}])
-    report = writer.finish(final=True)
+    report = written(tmp_path, *call("Torch.a.0.forward", TENSOR), {"k": "tally", "d": tally})
     assert (report["norms"], report["counts"], report["more"]) == ([["x", 9.0]], counts, 1)
     assert report["not_seen"] == [{"what": "x", "why": "y"}]
     assert report["unmatched"] == []
@@ -195,18 +188,15 @@ def test_the_report_takes_what_the_tally_tells(tmp_path):
 
 
 def test_tensors_are_counted_whatever_the_texts_beside_them(tmp_path):
-    writer = RankWriter(tmp_path, {**HEADER, "dump_data_dir": "x"})
     tricky = {"type": "str", "value": '"dtype":"x" "data_name":"y"'}
     keys = {"dtype": {"type": "str", "value": "dtype"}, '"dtype":"': None, "data_name": tricky}
-    write_all(writer, call("Torch.a.0.forward", tricky, keys, {**TENSOR, "data_name": "f.pt"}))
-    report = writer.finish(final=True)
+    made = call("Torch.a.0.forward", tricky, keys, {**TENSOR, "data_name": "f.pt"})
+    report = written(tmp_path, *made, dump_data_dir="x")
     assert (report["tensors"], report["tensor_files"]) == (2, 1)
 
 
 def test_faults_have_a_log(tmp_path):
-    writer = RankWriter(tmp_path, HEADER)
-    write_all(writer, [{"k": "fault", "w": "here", "m": "Error: \udc80"}] * 3)
-    writer.finish(final=False)
+    written(tmp_path, *[{"k": "fault", "w": "here", "m": "Error: \udc80"}] * 3, final=False)
     assert "3 x here\nError: ?" in (tmp_path / "dump_error_info.log").read_text()
     assert strict_file(tmp_path / "report.json")["faults"][0]["count"] == 3
 
@@ -300,11 +290,10 @@ def test_an_event_and_its_count_are_in_the_files_together(tmp_path, monkeypatch)
 
 def test_text_that_utf_8_has_not_is_written_all_the_same(tmp_path):
     """File names from os.fsdecode, say, in the message of an exception."""
-    writer = RankWriter(tmp_path, HEADER)
-    write_all(writer, call("Torch.a.0.forward", TENSOR, {"type": "int", "value": 2**70}))
-    write_all(writer, [{"k": "enter", "n": "Torch.b.0.forward", "u": None, "a": [TENSOR], "w": {}}])
-    write_all(writer, [{"k": "exit", "n": "Torch.b.0.forward", "e": "OSError: \udc80"}])
-    writer.finish(final=False)
+    enter, _ = call("Torch.b.0.forward")
+    ended = {"k": "exit", "n": "Torch.b.0.forward", "e": "OSError: \udc80"}
+    whole = call("Torch.a.0.forward", TENSOR, {"type": "int", "value": 2**70})
+    written(tmp_path, *whole, enter, ended, final=False)
     same_as_journal(tmp_path)
     assert strict_file(tmp_path / "dump.json")["data"]["Torch.b.0.forward"]["raised"] == "OSError: \udc80"
 

@@ -43,21 +43,14 @@ def test_the_first_that_is_not_finite_is_the_first_in_the_order_that_is_told():
     assert summary.json()["first_non_finite"]["record"] == "a"
 
 
-@pytest.mark.parametrize(
-    ("keys", "why"),
-    [
-        ({"nan_count": 2, "posinf_count": 1, "neginf_count": 0}, "2 NaN, 1 +Inf"),
-        ({"neginf_count": 3}, "3 -Inf"),
-        ({"Max": "inf", "Min": 0.0}, "+Inf"),
-    ],
-)
-def test_the_first_non_finite_is_told_with_its_reason(keys, why):
+def test_the_first_non_finite_is_told_with_its_reason():
     summary = Summary()
     summary.add("a", "output.0", tensor(1.0))
     summary.add("a", "output.1", tensor("inf"))  # the sum of the squares of finite float64 numbers
-    summary.add("b", "input_args.1", tensor("NaN", **keys))
+    summary.add("b", "input_args.1", tensor("NaN", nan_count=2, posinf_count=1, neginf_count=0))
     summary.add("c", "output.0", tensor("inf", nan_count=9))
-    assert summary.json()["first_non_finite"] == {"record": "b", "slot": "input_args.1", "why": why}
+    found = summary.json()["first_non_finite"]
+    assert found == {"record": "b", "slot": "input_args.1", "why": "2 NaN, 1 +Inf"}
 
 
 def test_the_least_norm_kept_tells_what_need_not_be_added():

@@ -211,18 +211,12 @@ class Rank:
     @cached_property
     def stack(self) -> calls.Stack:
         """Return the stacks of the calls; empty when none were written."""
-        raw = self._text(layout.STACK)
-        return calls.Stack() if raw is None else calls.parse_stack(raw, str(self.path / layout.STACK))
+        return calls.parse_stack(self._text(layout.STACK), str(self.path / layout.STACK))
 
     @cached_property
     def construct(self) -> calls.Construct:
         """Return which call ran inside which module; empty when that was not written, and at level L1."""
-        raw = self._text(layout.CONSTRUCT)
-        return (
-            calls.Construct()
-            if raw is None
-            else calls.parse_construct(raw, str(self.path / layout.CONSTRUCT))
-        )
+        return calls.parse_construct(self._text(layout.CONSTRUCT), str(self.path / layout.CONSTRUCT))
 
     @property
     def tensor_folder(self) -> Path:
@@ -279,11 +273,11 @@ class Rank:
             raise FormatError(f"{self.path} has neither a dump.json nor a debug.json, {why}.")
         return found
 
-    def _text(self, name: str) -> bytes | None:
+    def _text(self, name: str) -> bytes:
         if self._recovered is not None:
-            return self._recovered[0].get(name)
+            return self._recovered[0].get(name, b"{}")
         path = self.path / name
-        return read_plain(path) if path.is_file() else None
+        return read_plain(path) if path.is_file() else b"{}"
 
 
 def journal_fold(contents: JournalContents, where: Path, *, records: bool = True) -> Fold:
