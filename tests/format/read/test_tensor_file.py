@@ -3,6 +3,7 @@
 import io
 import pickle
 import re
+import struct
 import warnings
 import zipfile
 import zlib
@@ -16,7 +17,7 @@ from probe_format.cli import main
 from probe_format.errors import DamagedError, FormatError
 from probe_format.read.tensor_file import TensorFiles
 from probe_format.read.verify import verify
-from probe_format.tensors import array_object, load_npy, load_pt, npy_bytes, pt_bytes, pt_file, write_parts
+from probe_format.tensors import array_object, load_npy, load_pt, npy_bytes, pt_bytes, write_parts
 from probe_format.tensors.narrow_floats import widen
 from probe_format.tensors.pt_read import read_pt
 from probe_format.tensors.stats import stats_json, stats_of
@@ -184,27 +185,47 @@ def archive(**members):
 
 def stored(pickled, data=bytes(16)):
     """A .pt file as our own writer lays it out, with another pickle or other data."""
-    pt_file._template.cache_clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pt_file, "_pickle", lambda *_: pickled)
-        made_ = contents(pt_bytes("float32", (), data))
-    pt_file._template.cache_clear()
-    return made_
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as made_:
+        for name, content in (
+            ("data.pkl", pickled),
+            ("byteorder", b"little"),
+            ("version", b"3\n"),
+            ("data/0", data),
+        ):
+            info = zipfile.ZipInfo(f"archive/{name}")
+            info.create_system = info.create_version = info.extract_version = 0
+            padding = (
+                -(file.tell() + 34 + len(info.filename)) % 64
+            )  # so that the content is at a multiple of 64
+            info.extra = b"FB" + struct.pack("<H", padding) + b"Z" * padding
+            made_.writestr(info, content)
+            info.extra, info.external_attr = b"", 0  # in the directory at the end
+    return file.getvalue()
+
+
+def integer(n):
+    return b"J" + struct.pack("<i", n) if n < 1 << 31 else b"\x8a\x09" + n.to_bytes(9, "little")
+
+
+def text(value):
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
 
 
 def made(shape, strides, offset=0, count=4, rebuild=b"_rebuild_tensor_v2"):
+    ints = lambda values: b"(" + b"".join(integer(n) for n in values) + b"t"  # noqa: E731
     return b"".join(
         [
-            b"\x80\x02ctorch._utils\n" + rebuild + b"\n((" + pt_file._str("storage"),
-            b"ctorch\nFloatStorage\n" + pt_file._str("0") + pt_file._str("cpu") + pt_file._int(count),
-            b"tQ" + pt_file._int(offset) + pt_file._ints(shape) + pt_file._ints(strides),
-            b"\x89ccollections\nOrderedDict\n)RtR.",
+            b"\x80\x02ctorch._utils\n" + rebuild + b"\n((" + text("storage") + b"ctorch\nFloatStorage\n",
+            text("0") + text("cpu") + integer(count) + b"tQ" + integer(offset),
+            ints(shape) + ints(strides) + b"\x89ccollections\nOrderedDict\n)RtR.",
         ]
     )
 
 
-def test_the_pickles_below_are_as_our_writer_makes_them():
-    assert made((2, 2), (2, 1)) == pt_file._pickle("float32", (2, 2), 16)
+def test_the_files_below_are_laid_out_as_our_writer_does():
+    data = np.arange(4, dtype=np.float32).tobytes()
+    assert stored(made((2, 2), (2, 1)), data) == contents(pt_bytes("float32", (2, 2), data))
 
 
 class Hostile:
