@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +12,6 @@ from blocks import texts_of
 from corpus_cases import CORPUS
 
 README = Path(__file__).parents[2] / "packages" / "probe-format" / "README.md"
-SOURCE = str(Path(probe_format.__file__).parents[1])
 PACKAGE = files("probe_format")
 PAGES = {page.name: page.read_text() for page in (PACKAGE / "spec").iterdir()}
 FILES = ("dump", "stack", "construct", "debug", "report")
@@ -58,17 +56,12 @@ def test_every_folder_of_a_dump_is_in_what_probe_writes():
         assert f"<dump_path>/{mode}/step<N>/" in written and f"`{mode}/step<N>/" not in accepted
 
 
-def run(code, *arguments):
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env={"PYTHONPATH": SOURCE},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+def test_the_example_in_the_readme_runs(monkeypatch, capsys):
+    def run(code, *arguments):
+        monkeypatch.setattr(sys, "argv", ["-c", *map(str, arguments)])
+        exec(code, {})
+        return capsys.readouterr().out
 
-
-def test_the_example_in_the_readme_runs():
     example, resources = texts_of(README, "python")
     out = run(example, CORPUS / "torch" / "misc2_nan_oc" / "dump")
     assert out.splitlines()[0] == "0 None pytorch 20"
