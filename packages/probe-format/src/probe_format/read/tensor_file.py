@@ -56,7 +56,8 @@ class TensorFiles:
                     return f"its file {path.name} is missing."
                 refuse_link(path)
             with in_memory(str(path)):
-                return next(self._problems(path, tensor), "")
+                found = next(self._problems(path, tensor), "")
+            return found and f"its file {path.name} {found}."
         except (OSError, ValueError, OverflowError) as error:
             return f"its file cannot be read ({error})."
         except TooLargeError:
@@ -65,7 +66,7 @@ class TensorFiles:
             return f"its file cannot be read: {error}"
 
     def _problems(self, path: Path | Entry, tensor: Tensor) -> Generator[str]:
-        """Yield what is wrong, of which the first says most."""
+        """Yield what is wrong with the file, of which the first says most."""
         values = yield from self._npy(path, tensor) if path.suffix == ".npy" else self._pt(path, tensor)
         wanted, key = tensor.json.get("data_crc32"), _content_of(path)
         if wanted is not None:
@@ -74,38 +75,29 @@ class TensorFiles:
                     self._sums[key] = stream_crc32(file)
             found = self._sums[key]
             if found != wanted:
-                yield f"its file {path.name} was changed: its CRC-32 is {found}, and was {brief(wanted)}."
+                yield f"was changed: its CRC-32 is {found}, and was {brief(wanted)}"
         if values is not None and "unsupported" not in tensor.json:
             true = stats_of(values, sketch="sketch" in tensor.json)
-            yield from self._numbers(path, tensor, true)
-            sketch = tensor.json.get("sketch")
-            if (
-                self.own
-                and sketch is not None
-                and values.dtype.kind == "f"
-                and not _near(true.sketch, sketch)
-            ):
-                yield f"its file {path.name} has another sketch than its record."
+            yield from self._numbers(tensor, true)
+            sketch = tensor.json.get("sketch") if self.own and values.dtype.kind == "f" else None
+            if sketch is not None and not _near(true.sketch, sketch):
+                yield "has another sketch than its record"
 
     def _npy(self, path: Path | Entry, tensor: Tensor) -> Generator[str, None, npt.NDArray[Any] | None]:
         """Yield what is wrong with the form and the checksum of the elements; return them where they are numbers."""
         array = map_npy(path)
         narrow = narrow_name(tensor.dtype)
-        stored = tensor.json.get("stored")  # the file of a sparse tensor holds only its stored values
-        if isinstance(stored, int):
-            if array.size != stored:
-                yield f"its file {path.name} holds {array.size} values of {stored}."
-        elif array.shape != tensor.shape:
-            yield f"its file {path.name} has the shape {array.shape}, not {brief(tensor.shape)}."
+        if problem := _misshapen(array.shape, tensor):
+            yield problem
         wanted = "float32" if narrow is not None else tensor.dtype.removeprefix("torch.").lower()
         if wanted in _NUMPY and str(array.dtype) != wanted:
-            yield f"its file {path.name} holds {brief(str(array.dtype))}, not the {wanted} of {tensor.dtype}."
+            yield f"holds {brief(str(array.dtype))}, not the {wanted} of {tensor.dtype}"
         if tensor.dtype[:1] in ("<", ">", "|") and str(array.dtype) != tensor.dtype:
-            yield f"its file {path.name} holds {brief(str(array.dtype))}, not {brief(tensor.dtype)}."
+            yield f"holds {brief(str(array.dtype))}, not {brief(tensor.dtype)}"
         if narrow is not None:  # the checksum is that of the narrow dtype's bits
-            yield from self._compare(path, tensor, lambda: crc32(bits_of(array, narrow).data))
+            yield from self._compare(tensor, lambda: crc32(bits_of(array, narrow).data))
         elif wanted in _NUMPY:
-            yield from self._compare(path, tensor, lambda: crc32(np.ascontiguousarray(array).data))
+            yield from self._compare(tensor, lambda: crc32(np.ascontiguousarray(array).data))
         return array if wanted in _NUMPY else None
 
     def _pt(self, path: Path | Entry, tensor: Tensor) -> Generator[str, None, npt.NDArray[Any] | None]:
@@ -121,8 +113,8 @@ class TensorFiles:
         local = "global_shape" in tensor.json  # a DTensor, whose file has the local part as its record has
         problem = _differs(found, tensor) if tensor.type == "torch.Tensor" or local else ""
         if problem:
-            yield f"its file {path.name} {problem}."
-        yield from self._compare(path, tensor, lambda: crc)
+            yield problem
+        yield from self._compare(tensor, lambda: crc)
         narrow = narrow_name(found.dtype)
         if found.dtype != tensor.dtype.removeprefix("torch.") or not (narrow or found.dtype in _NUMPY):
             return None  # bytes of another dtype, or one that numpy has not
@@ -131,11 +123,11 @@ class TensorFiles:
             return elements.view(found.dtype)
         return widen(elements.view(f"u{found.width}"), narrow)
 
-    def _compare(self, path: Path | Entry, tensor: Tensor, crc: Callable[[], int]) -> Iterator[str]:
+    def _compare(self, tensor: Tensor, crc: Callable[[], int]) -> Iterator[str]:
         if self.checksums and tensor.checksum and (found := f"{crc():08x}") != tensor.checksum:
-            yield f"its file {path.name} has the CRC-32 {found}, its record says {brief(tensor.checksum)}."
+            yield f"has the CRC-32 {found}, its record says {brief(tensor.checksum)}"
 
-    def _numbers(self, path: Path | Entry, tensor: Tensor, true: Stats) -> Iterator[str]:
+    def _numbers(self, tensor: Tensor, true: Stats) -> Iterator[str]:
         near = 1e-3 * max(abs(true.max or 0), abs(true.min or 0))  # what is left where elements cancel out
         for name, close in ((each.key, each.near) for each in TABLE if each.near):
             found, said, off = getattr(true, name.lower()), tensor.statistic(name), near * (name == "Mean")
@@ -145,7 +137,7 @@ class TensorFiles:
             sure = self.own or (math.isfinite(found) and math.isfinite(said) and name != "Norm")
             same = math.isclose(found, said, rel_tol=close, abs_tol=off) or (found != found and said != said)
             if sure and not same:
-                yield f"its file {path.name} has the {name} {found}, its record says {said}."
+                yield f"has the {name} {found}, its record says {said}"
 
 
 def _near(found: list[float] | None, said: list[float]) -> bool:
@@ -160,17 +152,21 @@ def _content_of(path: Path | Entry) -> tuple[object, ...]:
     return stat.st_dev, stat.st_ino
 
 
+def _misshapen(shape: tuple[int, ...], tensor: Tensor) -> str:
+    """Return how the shape of the values in a file differs from its record; empty when it does not."""
+    stored, count = tensor.json.get("stored"), math.prod(shape)
+    if isinstance(stored, int):  # the file of a sparse tensor holds only its stored values
+        return "" if count == stored else f"holds {count} values of {brief(stored)}"
+    return "" if shape == tensor.shape else f"has the shape {shape}, not {brief(tensor.shape)}"
+
+
 def _differs(found: PtTensor, tensor: Tensor) -> str:
     """Return how the form of the tensor in a file differs from its record; empty when it does not."""
     wanted = tensor.dtype.removeprefix("torch.")
     if wanted in PT_DTYPES and found.dtype != wanted:
         return f"holds {found.dtype}, not {wanted}"
-    stored = tensor.json.get("stored")  # the file of a sparse tensor holds only its stored values
-    if isinstance(stored, int):
-        return "" if found.count == stored else f"holds {found.count} values of {brief(stored)}"
-    if wanted in PT_DTYPES:
-        same = found.shape == tensor.shape
-        return "" if same else f"has the shape {found.shape}, not {brief(tensor.shape)}"
+    if wanted in PT_DTYPES or isinstance(tensor.json.get("stored"), int):
+        return _misshapen(found.shape, tensor)
     width = WIDTHS.get(wanted)  # saved as another dtype: the sizes in bytes must agree
     if width is None or found.count * found.width == math.prod(tensor.shape) * width:
         return ""
