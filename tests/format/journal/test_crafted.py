@@ -9,6 +9,9 @@ from crafted_journal import HEAD, frame, journal, journal_2
 from probe_format.cli.show import heading, tree
 from probe_format.errors import DamagedError, FormatError
 from probe_format.journal import MAGIC, folded, read_journal
+from probe_format.journal.pages import Fillers
+from probe_format.journal.places import Places
+from probe_format.journal.value_paths import Room
 from probe_format.journal.version1 import MAGIC_1
 from probe_format.read.dump import open as open_dump
 from probe_format.read.verify import verify
@@ -253,12 +256,16 @@ def test_the_form_of_a_saved_value_holds_nothing(tmp_path, form):
 
 def test_fillers_ask_for_no_more_than_the_file_is_large(tmp_path):
     """Each of thirty fillers holds the next one twice, and nothing; one long filler stands in many places."""
-    twice = {f"n{i}": b"\x1an%d\x1a" % (i + 1) * 2 for i in range(30)}
-    nested = journal_2(tmp_path / "a", *called(b"\x1an0\x1a", fill(**twice), fill(n30=b"")))
+    fillers = Fillers(Room(10_000))
+    for i in range(30):
+        fillers.add(i, b"\x1an%d\x1a" % (i + 1) * 2)
+    fillers.add(30, b"")
+    with pytest.raises(ValueError, match="more slots than its size allows"):
+        fillers.filled(b"\x1an0\x1a", Places(-1, tmp_path))
     long = b',"long":"%b"' % (b"x" * 300_000)
     many = b"[%b]" % b",".join([TENSOR % b"\x1an1\x1a"] * 10_000)
-    wide = journal_2(tmp_path / "b", ({"k": "save", "n": SAVED}, many), fill(n1=long))
-    assert probes(("verify", nested), ("verify", wide), ("recover", wide))[0] == [4, 4, 1]
+    wide = journal_2(tmp_path, ({"k": "save", "n": SAVED}, many), fill(n1=long))
+    assert probes(("verify", wide), ("recover", wide))[0] == [4, 1]
 
 
 def test_passes_that_a_file_asks_for_are_few(tmp_path):
