@@ -15,7 +15,7 @@ from probe_kernel import cli
 from probe_kernel.control.control_file import write_settings
 from probe_kernel.convert.destination import Destination
 from probe_kernel.read.listing import read_mapping
-from trees import CONV, TIME, conv, tensor
+from trees import CONV, TIME, conv, table, tensor
 
 FLOATS = made(1, 2, (3,), np.float32([1, 2, 3]).tobytes())
 ABROAD = [
@@ -125,10 +125,8 @@ def test_a_mapping_looks_at_nothing_but_its_folder(tmp_path: Path) -> None:
 
 def test_names_in_a_table_name_no_file(tmp_path: Path) -> None:
     """statistic.csv may call an operator anything: it is a text in dump.json, and no path."""
-    folder = tmp_path / "in/rank_0/Net/0/0"
-    conv(folder)
-    head = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value\n"
-    (folder / "statistic.csv").write_text(f'{head}../../x,/etc/passwd,1,2,3,input,0,4,float32,"(1)",1\n')
+    conv(tmp_path / "in/rank_0/Net/0/0")
+    table(tmp_path / "in/rank_0/Net/0/0", '../../x,/etc/passwd,1,2,3,input,0,4,float32,"(1)",1')
     assert cli.main(["export", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
     assert {p.name for p in tmp_path.iterdir()} == {"in", "out"}
     names = {p.name for p in (tmp_path / "out/step0/rank0").iterdir()}

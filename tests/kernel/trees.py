@@ -31,6 +31,16 @@ def conv(
         tensor(folder, f"Conv2D.{op}.2.7.{start + at}.{io}{form}", np.full((2, 3), at, np.float16))
 
 
+#: The columns that each statistic.csv of MindSpore begins with.
+COLUMNS = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape"
+
+
+def table(folder: Path, *lines: str, more: str = "Max Value") -> None:
+    """A statistic.csv with ``more`` columns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "statistic.csv").write_text("".join(f"{line}\n" for line in (f"{COLUMNS},{more}", *lines)))
+
+
 TREES: dict[str, tuple[str, str, dict[str, Any]]] = {
     # layout -> (folder below the path, form of the file names, what must be known of it)
     "mindspore": ("rank_1/ResNet50/3/5", ".DefaultFormat.float16.npy",
