@@ -1,4 +1,4 @@
-"""Make the helpers beside the tests importable, and those that run MindSpore in forks; install a stand-in for an NPU."""
+"""Make the helpers beside the tests importable, and those that run MindSpore in forks; stand in for an NPU."""
 
 from collections.abc import Iterator
 from typing import Any

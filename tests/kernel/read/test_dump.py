@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import probe_kernel
 import pytest
 from probe_format.errors import DamagedError, FormatError
-from trees import CONV, TIME, TREES, conv, table, tensor
+from trees import CONV, TIME, TREES, close, conv, table, tensor
 
 LOOP = Path(__file__).parents[1] / "data" / "loop"
 
@@ -297,14 +296,7 @@ def test_a_damaged_graph_and_metadata_are_reported(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_opened_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conv(tmp_path / "rank_0/Net/0/0")
     conv(tmp_path / "rank_0/Net/0/1")
-    scandir = os.scandir
-
-    def refuse(path):
-        if str(path).endswith("Net/0/1"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
+    close(tmp_path / "rank_0/Net/0/1", monkeypatch)
     with pytest.raises(PermissionError, match="Net/0/1"):
         probe_kernel.open(tmp_path)
 
