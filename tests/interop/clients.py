@@ -80,16 +80,18 @@ def dump(folder: Path, tool: str, config: dict[str, Any], variant: str = "plain"
     return found
 
 
-def compare(cwd: Path, target: Path, golden: Path) -> list[Row]:
-    """The rows of `msprobe compare`. Its exit code says nothing: the Result column does."""
+def compare(cwd: Path, target: Path, golden: Path, name: str = "dump.json") -> list[Row]:
+    """The rows of `msprobe compare` for two ranks. Its exit code says nothing: the Result column does."""
     cwd.mkdir(parents=True, exist_ok=True)
-    said = msprobe(
-        cwd, "compare", "-tp", target / "dump.json", "-gp", golden / "dump.json", "-o", cwd / "out"
-    )
+    said = msprobe(cwd, "compare", "-tp", target / name, "-gp", golden / name, "-o", cwd / "out")
     assert "Traceback" not in said, said
     (found,) = (cwd / "out").glob("*.csv")
     with found.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def by_name(rows: list[Row]) -> dict[str, Row]:
+    return {row["NPU Name"]: row for row in rows}
 
 
 def graph_nodes(cwd: Path, target: Path, golden: Path | None = None) -> dict[str, str]:

@@ -86,6 +86,17 @@ TENSOR = {
 }  # fmt: skip
 
 
+#: Says which package it is, and runs scripts, each by itself: what they import is imported once.
+EXAMPLES = """
+import importlib, runpy, sys
+package = importlib.import_module(sys.argv[1])
+print(package.__version__, package.__file__, flush=True)
+for path in sys.argv[2:]:
+    sys.argv = [path, "dump"]
+    runpy.run_path(path, run_name="__main__")
+"""
+
+
 def run(command: list[str | Path], cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
     # Run by `hatch run test:...` we are inside an environment of hatch, which a member does not have.
     env = {
@@ -261,16 +272,13 @@ def test_a_wheel_alone_imports_and_runs_its_examples(
     data = {"Torch.log.0.forward": {"input_args": [TENSOR], "input_kwargs": {}, "output": [TENSOR]}}
     header = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
     (rank / "dump.json").write_text(json.dumps({**header, "data": data}))
-    examples = runnable(MEMBERS[package] / "README.md", "python")
+    examples = []
+    for code in runnable(MEMBERS[package] / "README.md", "python"):
+        examples.append(folder / f"example{len(examples)}.py")
+        examples[-1].write_text(code)
     assert examples, "no example in the README"
-    asked = f"import {package}; print({package}.__version__, {package}.__file__)\n"
-    said = ""
-    for at, code in enumerate(examples):
-        example = folder / f"example{at}.py"
-        example.write_text(code if at else asked + code)
-        said += ok([python, example, "dump"], folder, PYTHONPATH=path)
-    first, more = said.split("\n", 1)
-    number, place = first.split()
+    said = ok([python, "-c", EXAMPLES, package, *examples], folder, PYTHONPATH=path)
+    number, place, more = said.split(maxsplit=2)
     assert number == version(package) and Path(place).is_relative_to(python.parents[1])
     assert more.strip()
 
