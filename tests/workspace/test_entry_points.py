@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points
 
 import pytest
-from members import MEMBERS, modules, toml
+from members import EVERY, MEMBERS, toml, tree
 from probe_format.cli.main import COMMANDS
 from test_public_api import load
 
@@ -32,9 +32,9 @@ def strings(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-def named(package: str, text: str) -> list[str]:
+def named(package: str, module: ast.Module) -> list[str]:
     """The strings of a module of ``package`` that are names of other packages of ours, or of modules of theirs."""
-    found = [s for s in strings(ast.parse(text)) if _DOTTED.fullmatch(s)]
+    found = [s for s in strings(module) if _DOTTED.fullmatch(s)]
     return [s for s in found if re.split(r"[.:]", s)[0] in MEMBERS.keys() - {package}]
 
 
@@ -51,9 +51,8 @@ def declared() -> list[tuple[str, str, str, str]]:
 def test_no_package_names_a_module_of_another_in_a_string() -> None:
     found = {
         module: names
-        for package in MEMBERS
-        for module, path in modules(package).items()
-        if (names := named(package, path.read_text()))
+        for module, path in EVERY.items()
+        if (names := named(module.partition(".")[0], tree(path)))
     }
     assert found.keys() == NAMED.keys(), found
 
@@ -67,7 +66,7 @@ def test_the_command_knows_what_to_install_for_each_command_of_ours() -> None:
 
 def test_a_string_that_names_a_module_is_found() -> None:
     text = 'import_module("probe_kernel.level2"); x = {"torch": "probe_torch.saving:f"}; log = "probe_save"'
-    assert named("probe_save", text) == ["probe_kernel.level2", "probe_torch.saving:f"]
+    assert named("probe_save", ast.parse(text)) == ["probe_kernel.level2", "probe_torch.saving:f"]
 
 
 @pytest.mark.parametrize(("package", "group", "name", "value"), declared())

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from blocks import texts_of
 from forks import Forks
-from members import MEMBERS, META, ROOT, toml
+from members import MEMBERS, META, ROOT, toml, tree
 from pages import PAGES
 from walkthroughs import run_command
 
@@ -200,9 +200,7 @@ def test_every_line_that_installs_names_what_there_is() -> None:
     projects = {home.name: toml(home / "pyproject.toml")["project"] for home in [*MEMBERS.values(), META]}
     texts = {page: page.read_text() for page in PAGES}
     for path in (file for home in MEMBERS.values() for file in home.glob("src/**/*.py")):
-        strings = (
-            node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
-        )
+        strings = (node.value for node in ast.walk(tree(path)) if isinstance(node, ast.Constant))
         texts[path] = "\n".join(value for value in strings if isinstance(value, str))
     named = [
         (path, name, extra)
