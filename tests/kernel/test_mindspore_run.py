@@ -95,8 +95,10 @@ def test_a_list_of_names(folder: Path) -> None:
 
 
 @pytest.mark.once
-def test_a_type(folder: Path) -> None:
-    result = ran("train", folder, kernels=["conv", "Conv2DD"], iterations="0")
+def test_a_type_and_inputs_alone(folder: Path) -> None:
+    """Outputs alone: `test_level_l2_of_a_session`."""
+    result = ran("train", folder, kernels=["conv", "Conv2DD"], iterations=0, outputs=False)
+    assert {p.name.split(".")[5] for p in arrays(folder)} == {"input"}
     kinds = {p.name.split(".")[0] for p in arrays(folder)}
     assert "Conv2D" in kinds
     assert all("conv" in p.name.lower() for p in arrays(folder))
@@ -123,13 +125,6 @@ def test_steps_counted_by_the_script(folder: Path) -> None:
     result = ran("manual", folder, kernels=[CONV], inputs=False, iterations="1-9")
     assert result["iterations"] == [1]
     assert len(arrays(folder)) == 2
-
-
-@pytest.mark.once
-def test_inputs_alone(folder: Path) -> None:
-    """Outputs alone: `test_level_l2_of_a_session`."""
-    ran("train", folder, iterations=0, outputs=False)
-    assert {p.name.split(".")[5] for p in arrays(folder)} == {"input"}
 
 
 def test_jit_in_pynative_mode_is_dumped_after_eager_operators(folder: Path) -> None:
