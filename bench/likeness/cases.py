@@ -12,12 +12,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Case", "config_file", "main"]
+__all__ = ["Case", "config_file", "in_threads", "main", "of_training", "recovered"]
 
 Case = Callable[[Path], Any]
 STEPS_THAT_ARE_SHOWN = 3
@@ -70,6 +72,35 @@ def recovered(folder: Path, script: str, name: str) -> None:
     done = subprocess.run([sys.executable, script, "--child", name, str(folder)], check=False)
     print("the run ended with", done.returncode)
     print("recover:", probe(["recover", str(folder / "dump")]))
+
+
+def of_training(trained: Callable[..., Any]) -> dict[str, Case]:
+    """Return the cases that both frameworks have of some steps of training. trained: takes a folder and keys."""
+    return {
+        "L0": partial(trained, level="L0"),
+        "L1": partial(trained, level="L1"),
+        "mix": trained,
+        "tensor": partial(trained, task="tensor", steps=1),
+        "structure": partial(trained, task="structure", steps=1),
+        "tensor_L0": partial(trained, task="tensor", level="L0", steps=1),
+        "tensor_L1": partial(trained, task="tensor", level="L1", steps=1),
+        "structure_L0": partial(trained, task="structure", level="L0", steps=1),
+        "structure_L1": partial(trained, task="structure", level="L1", steps=1),
+        "md5": partial(trained, summary_mode="md5", steps=1),
+        "xor": partial(trained, summary_mode="xor", steps=1),
+        "zero_count_views": partial(trained, level="L1", zero_count=True, views=True, steps=1),
+        "async": partial(trained, async_dump=True),
+        "async_tensor": partial(trained, async_dump=True, task="tensor", steps=1),
+    }
+
+
+def in_threads(work: Callable[[int], None], count: int) -> None:
+    """Run work(0), work(1), ... side by side."""
+    running = [threading.Thread(target=work, args=(i,)) for i in range(count)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(60)
 
 
 def main(script: str, cases: dict[str, Case], children: dict[str, Case]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from cases import Case, config_file, main, recovered
+from cases import Case, config_file, in_threads, main, of_training, recovered
 from mindspore import Tensor, mint, nn, ops
 from probe_mindspore import PrecisionDebugger
 
@@ -207,11 +207,7 @@ def threads(folder: Path, **keys: Any) -> None:
 
     with PrecisionDebugger(config_file(folder, **keys)) as debugger:
         debugger.start(net)
-        running = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-        for thread in running:
-            thread.start()
-        for thread in running:
-            thread.join(60)
+        in_threads(work, 8)
         debugger.stop()
         debugger.step()
 
@@ -274,22 +270,9 @@ KILLED: dict[str, Case] = {
     "killed_tensor": partial(killed, task="tensor"),
 }
 CASES: dict[str, Case] = {
-    "L0": partial(trained, level="L0"),
-    "L1": partial(trained, level="L1"),
-    "mix": trained,
-    "tensor": partial(trained, task="tensor", steps=1),
-    "structure": partial(trained, task="structure", steps=1),
-    "tensor_L0": partial(trained, task="tensor", level="L0", steps=1),
-    "tensor_L1": partial(trained, task="tensor", level="L1", steps=1),
-    "structure_L0": partial(trained, task="structure", level="L0", steps=1),
-    "structure_L1": partial(trained, task="structure", level="L1", steps=1),
-    "md5": partial(trained, summary_mode="md5", steps=1),
-    "xor": partial(trained, summary_mode="xor", steps=1),
-    "zero_count_views": partial(trained, level="L1", zero_count=True, views=True, steps=1),
+    **of_training(trained),
     "recomputed": partial(trained, recomputed=True, steps=1),
     "recomputed_tensor": partial(trained, recomputed=True, task="tensor", level="L0", steps=1),
-    "async": partial(trained, async_dump=True),
-    "async_tensor": partial(trained, async_dump=True, task="tensor", steps=1),
     "list": partial(trained, list=["blocks.1", "matmul"], steps=1),
     "scope": partial(trained, scope=["Cell.norm.LayerNorm.forward.0", "Cell.inner.Inner.forward.0"], steps=1),
     "backward": partial(trained, data_mode=["backward"], steps=1),

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from cases import Case, config_file, main, recovered
+from cases import Case, config_file, in_threads, main, of_training, recovered
 from probe_torch import PrecisionDebugger
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -284,11 +284,7 @@ def threads(folder: Path, **keys: Any) -> None:
 
     with PrecisionDebugger(config_file(folder, **keys)) as debugger:
         debugger.start(model)
-        running = [threading.Thread(target=work, args=(i,)) for i in range(len(model))]
-        for thread in running:
-            thread.start()
-        for thread in running:
-            thread.join(60)
+        in_threads(work, len(model))
         debugger.stop()
         debugger.step()
 
@@ -455,19 +451,8 @@ KILLED: dict[str, Case] = {
 SCOPE = ["Module.blocks.0.Block.forward.0", "Module.nested.Nested.forward.0"]
 SCOPE_L1 = ["Functional.linear.1.backward", "Functional.linear.0.backward"]
 CASES: dict[str, Case] = {
-    "L0": partial(trained, level="L0"),
-    "L1": partial(trained, level="L1"),
-    "mix": trained,
-    "tensor": partial(trained, task="tensor", steps=1),
+    **of_training(trained),
     "tensor_L1_md5": partial(trained, task="tensor", level="L1", steps=1, summary_mode="md5"),
-    "structure": partial(trained, task="structure", steps=1),
-    "tensor_L0": partial(trained, task="tensor", level="L0", steps=1),
-    "tensor_L1": partial(trained, task="tensor", level="L1", steps=1),
-    "structure_L0": partial(trained, task="structure", level="L0", steps=1),
-    "structure_L1": partial(trained, task="structure", level="L1", steps=1),
-    "md5": partial(trained, summary_mode="md5", steps=1),
-    "xor": partial(trained, summary_mode="xor", steps=1),
-    "zero_count_views": partial(trained, level="L1", zero_count=True, views=True, steps=1),
     "saved": saved,
     "saved_tensor": partial(saved, task="tensor"),
     "checkpointed": partial(trained, checkpointed=False, steps=1),
@@ -475,8 +460,6 @@ CASES: dict[str, Case] = {
     "checkpointed_tensor_L1": partial(trained, checkpointed=False, task="tensor", level="L1", steps=1),
     "threads": threads,
     "threads_L1_md5": partial(threads, level="L1", summary_mode="md5"),
-    "async": partial(trained, async_dump=True),
-    "async_tensor": partial(trained, async_dump=True, task="tensor", steps=1),
     "async_checkpointed": partial(trained, async_dump=True, checkpointed=True, level="L1", steps=1),
     "async_accumulated": partial(accumulated, async_dump=True),
     "list": partial(trained, list=["blocks.1", "linear"], steps=1),

@@ -10,14 +10,16 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from forks import Forks
+
 ROOT = Path(__file__).resolve().parents[2]
-JOB = Path(__file__).with_name("job.py")
+JOB = str(Path(__file__).with_name("job.py"))
+FORKS = Forks("torch")
 
 Row = dict[str, str]
 
@@ -35,27 +37,9 @@ def msprobe_python() -> Path:
     return path
 
 
-def _run(command: list[str | Path], cwd: Path, **env: str) -> str:
-    """Run to the end; the output. A non-zero exit raises with everything that was printed."""
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={"PATH": os.environ.get("PATH", os.defpath), "HOME": str(cwd), "OMP_NUM_THREADS": "1", **env},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"exit {done.returncode} from {' '.join(map(str, command))}\n{done.stdout}")
-    return done.stdout
-
-
 @cache
 def _server() -> subprocess.Popen[str]:
-    """The process whose children are all of msprobe's commands; it ends when its input closes, with this process."""
+    """The process whose children are all that msprobe runs; it ends when its input closes, with this process."""
     return subprocess.Popen(
         [msprobe_python(), Path(__file__).with_name("msprobe_server.py")],
         env={"PATH": os.environ.get("PATH", os.defpath), "HOME": os.devnull, "OMP_NUM_THREADS": "1"},
@@ -66,19 +50,19 @@ def _server() -> subprocess.Popen[str]:
     )
 
 
-def msprobe(cwd: Path, *args: str | Path) -> str:
-    """Run a command of msprobe to the end; what it printed. A non-zero exit raises with that."""
+def msprobe(cwd: Path, *args: str | Path, script: str = "") -> str:
+    """Run a command of msprobe, or a script in its python, to the end; what it printed. Other exits than 0 raise."""
     orders, answers = _server().stdin, _server().stdout
     assert orders is not None and answers is not None
     output = cwd / f"said{len(list(cwd.glob('said*')))}.txt"
-    order = {"args": [*map(str, args)], "cwd": str(cwd), "output": str(output)}
+    order = {"args": [*map(str, args)], "script": script, "cwd": str(cwd), "output": str(output)}
     orders.write(json.dumps(order) + "\n")
     orders.flush()
     status = answers.readline().strip()
     said = output.read_text(errors="replace") if output.exists() else ""
     if status != "0":
         raise RuntimeError(
-            f"exit {status or 'of the server'} from msprobe {' '.join(map(str, args))}\n{said}"
+            f"exit {status or 'of the server'} from msprobe {' '.join([script, *map(str, args)])}\n{said}"
         )
     return said
 
@@ -89,24 +73,25 @@ def dump(folder: Path, tool: str, config: dict[str, Any], variant: str = "plain"
     path = folder / "config.json"
     path.write_text(json.dumps({**config, "dump_path": str(folder / "dump")}))
     if tool == "probe":
-        source = os.pathsep.join(p for p in sys.path if p)
-        _run([sys.executable, JOB, tool, path, variant], folder, PYTHONPATH=source)
+        FORKS.run(JOB, tool, str(path), variant, cwd=folder, HOME=str(folder))
     else:
-        _run([msprobe_python(), JOB, tool, path, variant], folder)
+        msprobe(folder, tool, path, variant, script=JOB)
     (found,) = (folder / "dump" / "step0").iterdir()
     return found
 
 
-def compare(cwd: Path, target: Path, golden: Path) -> list[Row]:
-    """The rows of `msprobe compare`. Its exit code says nothing: the Result column does."""
+def compare(cwd: Path, target: Path, golden: Path, name: str = "dump.json") -> list[Row]:
+    """The rows of `msprobe compare` for two ranks. Its exit code says nothing: the Result column does."""
     cwd.mkdir(parents=True, exist_ok=True)
-    said = msprobe(
-        cwd, "compare", "-tp", target / "dump.json", "-gp", golden / "dump.json", "-o", cwd / "out"
-    )
+    said = msprobe(cwd, "compare", "-tp", target / name, "-gp", golden / name, "-o", cwd / "out")
     assert "Traceback" not in said, said
     (found,) = (cwd / "out").glob("*.csv")
     with found.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def by_name(rows: list[Row]) -> dict[str, Row]:
+    return {row["NPU Name"]: row for row in rows}
 
 
 def graph_nodes(cwd: Path, target: Path, golden: Path | None = None) -> dict[str, str]:

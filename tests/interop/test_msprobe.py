@@ -11,6 +11,7 @@ import clients
 import numpy as np
 import probe_format
 import pytest
+from clients import by_name
 from probe_format.values import plain
 
 pytestmark = pytest.mark.slow
@@ -55,10 +56,6 @@ class Shop:
 @pytest.fixture(scope="session")
 def shop(folder: Path) -> Shop:
     return Shop(folder)
-
-
-def by_name(rows: list[clients.Row]) -> dict[str, clients.Row]:
-    return {r["NPU Name"]: r for r in rows}
 
 
 @pytest.mark.parametrize(("level", "kind", "variant"), ANY)

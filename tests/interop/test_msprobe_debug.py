@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import clients
@@ -23,7 +22,7 @@ KINDS = {
 
 
 def dump(folder: Path, kind: str, scale: float) -> Path:
-    """The debug.json of one step: nested values, numbers, texts, gradients that came and that did not."""
+    """A rank with one step: nested values, numbers, texts, gradients that came and that did not."""
     torch.manual_seed(0)
     with ps.Saver(dump_path=folder, **KINDS[kind]) as saver:
         x = torch.randn(3, 4, requires_grad=True)
@@ -35,15 +34,11 @@ def dump(folder: Path, kind: str, scale: float) -> Path:
         saver.save(x * 4, "-x")
         saver.save(x * 3, "x")
         (y.relu().sum() + y.sum()).backward()
-    return folder / "step0" / "rank" / "debug.json"
+    return folder / "step0" / "rank"
 
 
 def compare(cwd: Path, target: Path, golden: Path) -> dict[str, clients.Row]:
-    cwd.mkdir(parents=True)
-    clients.msprobe(cwd, "compare", "-tp", target, "-gp", golden, "-o", cwd / "out")
-    (found,) = (cwd / "out").glob("*.csv")
-    with found.open(newline="", encoding="utf-8") as file:
-        return {row["NPU Name"]: row for row in csv.DictReader(file)}
+    return clients.by_name(clients.compare(cwd, target, golden, "debug.json"))
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -76,7 +71,7 @@ def test_msprobe_refuses_numpy_alone_and_probe_does_not(tmp_path: Path) -> None:
     for name, scale in (("one", 1), ("other", 2)):
         with ps.Saver(dump_path=tmp_path / name) as saver:
             saver.save(np.arange(4, dtype=np.float32) * scale, "array")
-    one, other = (tmp_path / name / "step0" / "rank" / "debug.json" for name in ("one", "other"))
+    one, other = (tmp_path / name / "step0" / "rank" for name in ("one", "other"))
     with pytest.raises(RuntimeError, match="numpy"):
         compare(tmp_path / "compared", one, other)
     assert probe(["diff", str(tmp_path / "one"), str(tmp_path / "one")]) == 0

@@ -60,9 +60,6 @@ def test_a_header_without_a_tensor_is_named(tmp_path: Path, capsys: pytest.Captu
     assert "names no tensor, and 5 bytes that nothing describes" in err and str(path) in err
 
 
-EMPTY_OR_ZEROS = pytest.mark.parametrize("content", [b"", bytes(64)], ids=["empty", "zeros"])
-
-
 def test_an_empty_file_of_plain_bytes_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of 64 zeros nobody can tell: they are 32 numbers, and nothing says how many there should be."""
     name = f"{BIN}.input.0.ND.BF16"
@@ -72,49 +69,32 @@ def test_an_empty_file_of_plain_bytes_is_named(tmp_path: Path, capsys: pytest.Ca
     assert name in capsys.readouterr().err
 
 
-@EMPTY_OR_ZEROS
-@pytest.mark.parametrize(
-    "name",
-    [
-        f"{BIN}.input.0.DefaultFormat.float16.npy",
-        f"{BIN}.input.0.2x3.npy",
-        f"{BIN}.input.0.6.float32.ND.bin",
-        f"Conv2D.{CONV}.json",
-        "Opdebug.Node_OpDebug.2.7.16.output.0.json",
-        "Opdebug.Node_OpDebug.2.7.16",
-        f"{BIN}.csv",
-        "statistic.csv",
-        "12345678",
-    ],
-)
-def test_every_other_file_too(
-    name: str, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "rank_0/Net/0/0"
-    conv(folder)
-    (folder / name).write_bytes(content)
-    assert cli.main(["check", str(tmp_path)]) == 3
-    assert name in capsys.readouterr().err
-
-
+IN_AN_ITERATION = [
+    f"{BIN}.input.0.DefaultFormat.float16.npy", f"{BIN}.input.0.2x3.npy", f"{BIN}.input.0.6.float32.ND.bin",
+    f"Conv2D.{CONV}.json", "Opdebug.Node_OpDebug.2.7.16.output.0.json", "Opdebug.Node_OpDebug.2.7.16", f"{BIN}.csv",
+    "statistic.csv", "12345678",
+]  # fmt: skip
 BESIDE = [
-    ("graphs/ms_output_trace_code_graph_0.ir", b""),
-    ("graphs/ms_output_trace_code_graph_0.ir", bytes(64)),
-    ("execution_order/ms_execution_order_graph_0.csv", b""),
-    ("execution_order/ms_execution_order_graph_0.csv", bytes(64)),
-    ("execution_order/ms_global_execution_order_graph_0.csv", bytes(64)),  # empty: the graph never ran
-    (".dump_metadata/config.json", b""),
-    (".dump_metadata/config.json", bytes(64)),
-]
+    "graphs/ms_output_trace_code_graph_0.ir", "execution_order/ms_execution_order_graph_0.csv",
+    ".dump_metadata/config.json",
+]  # fmt: skip
+ZEROS_ALONE = "execution_order/ms_global_execution_order_graph_0.csv"  # empty: the graph never ran
 
 
-@pytest.mark.parametrize(("name", "content"), BESIDE)
-def test_and_those_beside_the_iterations(
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *((name, content) for name in [*(f"Net/0/0/{name}" for name in IN_AN_ITERATION), *BESIDE]
+          for content in (b"", bytes(64))),
+        (ZEROS_ALONE, bytes(64)),
+    ],
+)  # fmt: skip
+def test_every_other_file_too(
     name: str, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     conv(tmp_path / "rank_0/Net/0/0")
     path = tmp_path / "rank_0" / name
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
     assert cli.main(["check", str(tmp_path)]) == 3
     assert path.name in capsys.readouterr().err

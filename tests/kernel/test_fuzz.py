@@ -131,6 +131,14 @@ def read(data: bytes, reader: Callable[[Path], Any], name: str = "x") -> Any:
                 return None
 
 
+def run_commands(top: Path) -> None:
+    """The whole way: show, check, statistics and export of the dump ``in``."""
+    for command, *out in (["check"], ["show"], ["statistics", "s"], ["export", "e"]):
+        assert cli.main([command, str(top / "in"), *(f"-o{top / name}" for name in out)]) in (0, 1, 3)
+    for found in (top / "e").rglob("*.json"):
+        json.loads(found.read_bytes())
+
+
 # -- statistic.csv -----------------------------------------------------------------------------------------
 
 CSV_WORDS = [
@@ -164,16 +172,10 @@ def test_csv_of_a_device(data: bytes) -> None:
 @few
 @given(damaged([TABLE], CSV_WORDS))
 def test_a_dump_with_such_a_table(data: bytes) -> None:
-    """The whole way: show, check, statistics and export of a folder that has it."""
-
     def walk(path: Path) -> None:
         conv(path.parent / "in/rank_0/Net/0/0")
         (path.parent / "in/rank_0/Net/0/0/statistic.csv").write_bytes(data)
-        for words in (["check"], ["show"], ["statistics", "-o", str(path.parent / "s")],
-                      ["export", "-o", str(path.parent / "e")]):  # fmt: skip
-            assert cli.main([words[0], str(path.parent / "in"), *words[1:]]) in (0, 1, 3)
-        for found in (path.parent / "e").rglob("*.json"):
-            json.loads(found.read_bytes())
+        run_commands(path.parent)
 
     read(b"", walk)
 
@@ -358,11 +360,7 @@ def test_overflow_records(raw: bytes) -> None:
     with bounded(len(raw)), contextlib.suppress(FormatError, DamagedError):
         json.dumps(opdebug_json(np.frombuffer(raw, np.uint8)))
     name = parse_file_name("Opdebug.Node_OpDebug.1.2.3")
-
-    def reader(path: Path) -> None:
-        read_overflow(path, name).tasks  # noqa: B018
-
-    read(made(4, 2, (len(raw),), raw), reader)
+    read(made(4, 2, (len(raw),), raw), lambda path: read_overflow(path, name).tasks)
 
 
 @fuzzed
@@ -390,11 +388,7 @@ def test_a_dump_with_such_a_tensor(data: bytes) -> None:
         inside = path.parent / "in/rank_0/Net/0/0"
         conv(inside)
         (inside / f"Op.Default_x_Op-op1.2.7.{TIME}.input.0.ND.BFloat16.npy").write_bytes(data)
-        for words in (["check"], ["show"], ["statistics", "-o", str(path.parent / "s")],
-                      ["export", "-o", str(path.parent / "e")]):  # fmt: skip
-            assert cli.main([words[0], str(path.parent / "in"), *words[1:]]) in (0, 1, 3)
-        for found in (path.parent / "e").rglob("*.json"):
-            json.loads(found.read_bytes())
+        run_commands(path.parent)
 
     read(b"", walk)
 
@@ -468,9 +462,7 @@ def test_a_rank_with_such_files(metadata: bytes, graph: bytes, order: bytes) -> 
         ):
             (rank / name).parent.mkdir(parents=True, exist_ok=True)
             (rank / name).write_bytes(data)
-        for words in (["check"], ["find", "misc.py:27"], ["export", "-o", str(path.parent / "e")]):
-            more = [*words[1:]] if words[0] != "find" else []
-            first = [words[0], *words[1:]] if words[0] == "find" else [words[0]]
-            assert cli.main([*first, str(path.parent / "in"), *more]) in (0, 1, 3)
+        assert cli.main(["find", "misc.py:27", str(path.parent / "in")]) in (0, 1, 3)
+        run_commands(path.parent)
 
     read(b"", walk)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import probe_format
 import probe_kernel
 import pytest
-from forks import free_port
+from mindspore_launching import FORKS, run_ranks
 from probe_format.cli.main import main
 from probe_format.read.verify import verify
 from probe_kernel.export.export import export
@@ -28,24 +25,11 @@ LINES = {
 }
 
 
-def run(out: Path, level: str, *launcher: str) -> None:
-    """Train; with the words of a launcher before the script."""
-    path = os.pathsep.join(
-        [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
-    )  # msrun starts "python"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOG_v": "3", "PATH": path}
-    done = subprocess.run(
-        [*(launcher or (sys.executable,)), str(SCRIPT), str(out), level],
-        env=environment, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-
-
 @pytest.fixture(scope="module", params=["O0", "O1"])
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     """The dump of two steps, and what the network itself says; with and without fused kernels."""
     out = tmp_path_factory.mktemp(f"alexnet{request.param}")
-    run(out, request.param)
+    FORKS.run(str(SCRIPT), str(out), request.param)
     return probe_kernel.open(out / "dump"), np.load(out / "truth0.npz")
 
 
@@ -87,9 +71,7 @@ def test_the_metadata(dump: Dump) -> None:
 
 @pytest.mark.once
 def test_two_ranks(tmp_path: Path) -> None:
-    msrun = Path(sys.executable).with_name("msrun")
-    words = ("--worker_num=2", "--local_worker_num=2", f"--master_port={free_port()}", "--join=True")
-    run(tmp_path, "O0", str(msrun), *words, f"--log_dir={tmp_path / 'log'}")
+    run_ranks(str(SCRIPT), str(tmp_path), "O0")
     dump = probe_kernel.open(tmp_path / "dump")
     assert list(dump.problems) == []
     assert [rank.number for rank in dump.ranks] == [0, 1]

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from forks import free_port
+from mindspore_launching import FORKS, run_ranks
 from probe_kernel import KernelDump, settings
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mindspore") is None, reason="needs MindSpore")
@@ -26,23 +21,17 @@ FC = "Default/network-WithLossCell/_backbone-Net/fc-Dense/MatMul-op0"
 
 
 @pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A path of letters only: MindSpore takes no dots, and pytest's names may have brackets."""
+    for name in NOTHING:
+        monkeypatch.delenv(name, raising=False)
     return tmp_path_factory.mktemp("kernels") / "dump"
 
 
-def environment() -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if k not in NOTHING and not k.startswith("MS_")}
-    return {**kept, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
-
-
 def ran(case: str, path: Path, **options: Any) -> dict[str, Any]:
-    given = json.dumps({"case": case, "path": str(path), "options": options})
-    done = subprocess.run([sys.executable, SCRIPT, given], env=environment(), capture_output=True, text=True,
-                          timeout=300, check=False)  # fmt: skip
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
-    assert lines, done.stderr[-3000:]
-    return dict(json.loads(lines[0].removeprefix("RESULT")))
+    said = FORKS.run(str(SCRIPT), json.dumps({"case": case, "path": str(path), "options": options})).stdout
+    (line,) = (line for line in said.splitlines() if line.startswith("RESULT"))
+    return dict(json.loads(line.removeprefix("RESULT")))
 
 
 def arrays(path: Path) -> list[Path]:
@@ -106,8 +95,10 @@ def test_a_list_of_names(folder: Path) -> None:
 
 
 @pytest.mark.once
-def test_a_type(folder: Path) -> None:
-    result = ran("train", folder, kernels=["conv", "Conv2DD"], iterations="0")
+def test_a_type_and_inputs_alone(folder: Path) -> None:
+    """Outputs alone: `test_level_l2_of_a_session`."""
+    result = ran("train", folder, kernels=["conv", "Conv2DD"], iterations=0, outputs=False)
+    assert {p.name.split(".")[5] for p in arrays(folder)} == {"input"}
     kinds = {p.name.split(".")[0] for p in arrays(folder)}
     assert "Conv2D" in kinds
     assert all("conv" in p.name.lower() for p in arrays(folder))
@@ -134,13 +125,6 @@ def test_steps_counted_by_the_script(folder: Path) -> None:
     result = ran("manual", folder, kernels=[CONV], inputs=False, iterations="1-9")
     assert result["iterations"] == [1]
     assert len(arrays(folder)) == 2
-
-
-@pytest.mark.once
-def test_inputs_alone(folder: Path) -> None:
-    """Outputs alone: `test_level_l2_of_a_session`."""
-    ran("train", folder, iterations=0, outputs=False)
-    assert {p.name.split(".")[5] for p in arrays(folder)} == {"input"}
 
 
 def test_jit_in_pynative_mode_is_dumped_after_eager_operators(folder: Path) -> None:
@@ -234,19 +218,7 @@ def test_two_ranks(folder: Path) -> None:
     given = json.dumps(
         {"case": "ranks", "path": str(folder), "options": {"iterations": [1]}, "answer": answer}
     )
-    msrun = Path(sys.executable).with_name("msrun")
-    for _ in range(3):  # the port may be taken meanwhile
-        command = [msrun, "--worker_num=2", "--local_worker_num=2", f"--master_port={free_port()}", "--join=True",
-                   f"--log_dir={folder.parent}/log", SCRIPT, given]  # fmt: skip
-        bin_first = f"{msrun.parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        process = subprocess.Popen(command, env={**environment(), "PATH": bin_first}, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
-        try:
-            if process.wait(300) == 0:
-                break
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    run_ranks(str(SCRIPT), given)
     for rank in (0, 1):
         result = json.loads(Path(f"{answer}.{rank}").read_text())
         assert result["rank"] == rank

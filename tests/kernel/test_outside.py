@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from probe_kernel import cli
 from probe_kernel.control.control_file import write_settings
 from probe_kernel.convert.destination import Destination
 from probe_kernel.read.listing import read_mapping
-from trees import CONV, TIME, conv, tensor
+from trees import CONV, TIME, conv, table, tensor
 
 FLOATS = made(1, 2, (3,), np.float32([1, 2, 3]).tobytes())
 ABROAD = [
@@ -126,10 +125,8 @@ def test_a_mapping_looks_at_nothing_but_its_folder(tmp_path: Path) -> None:
 
 def test_names_in_a_table_name_no_file(tmp_path: Path) -> None:
     """statistic.csv may call an operator anything: it is a text in dump.json, and no path."""
-    folder = tmp_path / "in/rank_0/Net/0/0"
-    conv(folder)
-    head = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value\n"
-    (folder / "statistic.csv").write_text(f'{head}../../x,/etc/passwd,1,2,3,input,0,4,float32,"(1)",1\n')
+    conv(tmp_path / "in/rank_0/Net/0/0")
+    table(tmp_path / "in/rank_0/Net/0/0", '../../x,/etc/passwd,1,2,3,input,0,4,float32,"(1)",1')
     assert cli.main(["export", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
     assert {p.name for p in tmp_path.iterdir()} == {"in", "out"}
     names = {p.name for p in (tmp_path / "out/step0/rank0").iterdir()}
@@ -138,100 +135,59 @@ def test_names_in_a_table_name_no_file(tmp_path: Path) -> None:
 
 # -- links below -o ----------------------------------------------------------------------------------------
 
-Plant = Callable[[Path, Path], None]
 
-
-def planted_file(name: str) -> Plant:
-    def plant(out: Path, victim: Path) -> None:
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        (out / name).symlink_to(victim / "precious")
-
-    return plant
-
-
-def planted_hard_link(name: str) -> Plant:
-    def plant(out: Path, victim: Path) -> None:
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
+def planted(out: Path, victim: Path, name: str, kind: str) -> None:
+    """Make a link below ``out`` to the victim: to its folder, or to its file, or a second name of that."""
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    if kind == "hard":
         os.link(victim / "precious", out / name)
-
-    return plant
-
-
-def planted_folder(name: str) -> Plant:
-    def plant(out: Path, victim: Path) -> None:
-        (out / name).parent.mkdir(parents=True, exist_ok=True)
-        (out / name).symlink_to(victim)
-
-    return plant
+    else:
+        (out / name).symlink_to(victim / "precious" if kind == "file" else victim)
 
 
 SHORT = f"Conv2D.{CONV}.2.7.{TIME}"
 LONG = f"Op.{'y' * 245}.1.2.3"
 BELOW = "0/20240102030405/6/model/1/0"
-CONVERT = [
-    planted_file(f"{BELOW}/{SHORT}.output.0.npy"),
-    planted_hard_link(f"{BELOW}/{SHORT}.output.0.npy"),
-    planted_file(f"{BELOW}/mapping.csv"),
-    planted_hard_link(f"{BELOW}/mapping.csv"),
-    planted_folder("0"),
-    planted_folder("0/20240102030405/6"),
-    planted_folder(BELOW),
-    planted_folder(f"{BELOW}/mapping.csv"),
-]
-
-
-@pytest.mark.parametrize("plant", CONVERT)
-def test_convert_follows_no_planted_link(plant: Plant, tmp_path: Path, victim: Path) -> None:
-    folder = tmp_path / "in" / BELOW
-    folder.mkdir(parents=True)
-    written(folder, FLOATS, SHORT)
-    written(folder, FLOATS, LONG)
-    out = tmp_path / "out"
-    plant(out, victim)
-    cli.main(["convert", str(tmp_path / "in"), "-o", str(out)])
-    assert unharmed(victim)
-
-
-STATISTICS = [
-    planted_file("rank_0/Net/0/0/statistic.csv"),
-    planted_file("rank_0/Net/0/0/.tmp-statistic.csv"),
-    planted_hard_link("rank_0/Net/0/0/.tmp-statistic.csv"),
-    planted_file(f"rank_0/Net/0/0/.tmp-{os.getpid()}-statistic.csv"),
-    planted_folder("rank_0"),
-    planted_folder("rank_0/Net/0/0"),
-]
-
-
-@pytest.mark.parametrize("plant", STATISTICS)
-def test_statistics_follow_no_planted_link(plant: Plant, tmp_path: Path, victim: Path) -> None:
-    conv(tmp_path / "in/rank_0/Net/0/0")
-    plant(tmp_path / "out", victim)
-    cli.main(["statistics", str(tmp_path / "in"), "-o", str(tmp_path / "out")])
-    assert unharmed(victim)
-    if plant in STATISTICS[1:4]:
-        assert (tmp_path / "out/rank_0/Net/0/0/statistic.csv").read_text().count("\n") == 4
-
-
 RECORD = f"Kernel.Conv2D.{CONV}.0.forward.input.0.npy"
-EXPORT = [
-    planted_file("step0/rank0/dump.json"),
-    planted_file("step0/rank0/stack.json"),
-    planted_file("step0/rank0/report.json"),
-    planted_hard_link("step0/rank0/construct.json"),
-    planted_file(f"step0/rank0/{TENSORS}/{RECORD}"),
-    planted_hard_link(f"step0/rank0/{TENSORS}/{RECORD}"),
-    planted_folder("step0"),
-    planted_folder("step0/rank0"),
-    planted_folder(f"step0/rank0/{TENSORS}"),
-]
+PLANTED = {
+    "convert": [
+        (f"{BELOW}/{SHORT}.output.0.npy", "file"), (f"{BELOW}/{SHORT}.output.0.npy", "hard"),
+        (f"{BELOW}/mapping.csv", "file"), (f"{BELOW}/mapping.csv", "hard"), ("0", "folder"),
+        ("0/20240102030405/6", "folder"), (BELOW, "folder"), (f"{BELOW}/mapping.csv", "folder"),
+    ],
+    "statistics": [
+        ("rank_0/Net/0/0/statistic.csv", "file"), ("rank_0/Net/0/0/.tmp-statistic.csv", "file"),
+        ("rank_0/Net/0/0/.tmp-statistic.csv", "hard"),
+        (f"rank_0/Net/0/0/.tmp-{os.getpid()}-statistic.csv", "file"), ("rank_0", "folder"),
+        ("rank_0/Net/0/0", "folder"),
+    ],
+    "export": [
+        ("step0/rank0/dump.json", "file"), ("step0/rank0/stack.json", "file"), ("step0/rank0/report.json", "file"),
+        ("step0/rank0/construct.json", "hard"), (f"step0/rank0/{TENSORS}/{RECORD}", "file"),
+        (f"step0/rank0/{TENSORS}/{RECORD}", "hard"), ("step0", "folder"), ("step0/rank0", "folder"),
+        (f"step0/rank0/{TENSORS}", "folder"),
+    ],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("plant", EXPORT)
-def test_export_follows_no_planted_link(plant: Plant, tmp_path: Path, victim: Path) -> None:
-    conv(tmp_path / "in/rank_0/Net/0/0")
-    plant(tmp_path / "out", victim)
-    cli.main(["export", str(tmp_path / "in"), "-o", str(tmp_path / "out")])
+@pytest.mark.parametrize(
+    ("command", "name", "kind"), [(command, *plant) for command in PLANTED for plant in PLANTED[command]]
+)
+def test_a_command_follows_no_planted_link(
+    command: str, name: str, kind: str, tmp_path: Path, victim: Path
+) -> None:
+    if command == "convert":
+        folder = tmp_path / "in" / BELOW
+        folder.mkdir(parents=True)
+        written(folder, FLOATS, SHORT)
+        written(folder, FLOATS, LONG)
+    else:
+        conv(tmp_path / "in/rank_0/Net/0/0")
+    planted(tmp_path / "out", victim, name, kind)
+    cli.main([command, str(tmp_path / "in"), "-o", str(tmp_path / "out")])
     assert unharmed(victim)
+    if "/.tmp-" in name:
+        assert (tmp_path / "out/rank_0/Net/0/0/statistic.csv").read_text().count("\n") == 4
 
 
 def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:

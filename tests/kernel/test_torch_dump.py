@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,12 +17,6 @@ from probe_kernel import torch as kernels  # noqa: E402
 from recorded_npu import ORDER, Npu, Watcher, installed  # noqa: E402
 
 F = torch.nn.functional
-
-
-@pytest.fixture
-def npu() -> Iterator[Npu]:
-    with installed(Npu()) as found:
-        yield found
 
 
 def step(seed: int = 1) -> tuple[float, list[Any]]:

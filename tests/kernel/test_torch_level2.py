@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,9 @@ torch = pytest.importorskip("torch")
 
 from probe_format.errors import ConfigError, UsageError  # noqa: E402
 from probe_torch import PrecisionDebugger  # noqa: E402
-from recorded_npu import ORDER, Npu, Watcher, installed  # noqa: E402
+from recorded_npu import ORDER, Npu, Watcher  # noqa: E402
 
 F = torch.nn.functional
-
-
-@pytest.fixture
-def npu() -> Iterator[Npu]:
-    with installed(Npu()) as found:
-        yield found
 
 
 def write(tmp_path: Path, **keys: Any) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 CONV = "Default_network-WithLossCell__backbone-AlexNet_conv3-Conv2d_Conv2D-op12"
 TIME = 1623124369613540
@@ -29,6 +31,28 @@ def conv(
     """Two inputs and an output of a Conv2D."""
     for at, io in enumerate(("input.0", "input.1", "output.0")):
         tensor(folder, f"Conv2D.{op}.2.7.{start + at}.{io}{form}", np.full((2, 3), at, np.float16))
+
+
+def close(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody open a folder, not even root."""
+    scandir = os.scandir
+
+    def refuse(path: Any = ".") -> Any:
+        if str(path) == str(folder):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+
+#: The columns that each statistic.csv of MindSpore begins with.
+COLUMNS = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape"
+
+
+def table(folder: Path, *lines: str, more: str = "Max Value") -> None:
+    """A statistic.csv with ``more`` columns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "statistic.csv").write_text("".join(f"{line}\n" for line in (f"{COLUMNS},{more}", *lines)))
 
 
 TREES: dict[str, tuple[str, str, dict[str, Any]]] = {

@@ -135,12 +135,10 @@ class Forks:
             assert not any(run.code for run in runs), said.read()[-4000:]
 
     def commands(self, folder: Path) -> None:
-        """Write what stands for `python` and `probe` in a shell: scripts and `probe run` are forked, others real."""
+        """Write what stands for these in a shell: scripts, `probe` and torch's launcher are forked, others real."""
         folder.mkdir(exist_ok=True)
-        for name, real in (
-            ("python", sys.executable),
-            ("probe", str(Path(sys.executable).with_name("probe"))),
-        ):
+        for name in ("python", *stand_in.PROGRAMS):
+            real = str(Path(sys.executable).with_name(name))
             words = [sys.executable, "-ISE", stand_in.__file__, self._begun(), real]
             (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             (folder / name).chmod(0o755)

@@ -1,7 +1,7 @@
-"""Ask what forks (forks.py) for a program; as a program, stand for `python` or `probe` in the shell of a page.
+"""Ask what forks (forks.py) for a program; as a program, stand for one of Python's in the shell of a page.
 
-`python -ISE stand_in.py ADDRESS REAL [WORD ...]` runs a script, and `probe run`, in a fork, and all else as it is. It
-imports little, as it is run for each command.
+`python -ISE stand_in.py ADDRESS REAL [WORD ...]` runs a script, `probe` and torch's launcher in a fork, and all else
+as it is. It imports little, as it is run for each command.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 __all__ = ["ask"]
+
+#: Programs that are a module of Python's.
+PROGRAMS = {"probe": "probe_format", "torchrun": "torch.distributed.run"}
 
 
 def ask(address: str, request: dict[str, Any], descriptors: Sequence[int]) -> IO[str]:
@@ -29,13 +32,18 @@ def ask(address: str, request: dict[str, Any], descriptors: Sequence[int]) -> IO
     return open(told)
 
 
+def _forked(program: str, words: list[str]) -> list[str]:
+    """Return what python is asked for in a fork; nothing for what is run as it is."""
+    if program in PROGRAMS:
+        return ["-m", PROGRAMS[program], *words]
+    words = words[1:] if words[:1] == ["-u"] else words  # as the launcher starts each rank
+    return words if words[:2] == ["-m", PROGRAMS["torchrun"]] or (words and words[0].endswith(".py")) else []
+
+
 def main() -> None:
     """Run what stands behind the address of what forks and the real program."""
     address, real, *words = sys.argv[1:]
-    is_probe = os.path.basename(real) == "probe"
-    if not (words[:1] == ["run"] if is_probe else words and words[0].endswith(".py")):
-        os.execv(real, [real, *words])
-    words = ["-m", "probe_format", *words] if is_probe else words
+    words = _forked(os.path.basename(real), words) or os.execv(real, [real, *words])
     request = {"words": words, "env": dict(os.environ), "cwd": os.getcwd()}
     with ask(address, request, [0, 1, 2]) as told:
         told.readline()

@@ -91,6 +91,7 @@ def run_command(command: str, folder: Path, python: Path, first: Sequence[Path] 
             "PYTHONPATH": ":".join(filter(None, sources)),
             "OMP_NUM_THREADS": "1",
             "HOME": str(folder),
+            **({"PYTHON_EXEC": str(first[0] / "python")} if first else {}),  # what torch's launcher starts
             "LANG": "C.UTF-8",
         },
         stdin=subprocess.DEVNULL,

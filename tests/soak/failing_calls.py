@@ -23,7 +23,7 @@ from killing import Lines, Server, gone, serving
 from probe_format.cli.main import main as probe
 from probe_format.read.verify import verify
 
-__all__ = ["FAULTS", "Fault", "Ran", "check_dump", "said", "sweep"]
+__all__ = ["FAULTS", "Check", "Fault", "Ran", "check_command", "check_dump", "said", "sweep"]
 
 HERE = Path(__file__).parent
 OPEN, CREATE, WRITE, CLOSE, RENAME, MKDIR, UNLINK, SYNC, TRUNCATE, LINK, STAT, READ, LOCK = range(13)

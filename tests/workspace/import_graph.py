@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from members import modules
+from members import modules, tree
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def imports_of(name: str, path: Path, known: frozenset[str]) -> list[Import]:
     """Every import in one file; relative ones made absolute, ``from . import x`` resolved to module x."""
     found = []
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node, where in _walk(ast.parse(path.read_text(encoding="utf-8")), "module"):
+    for node, where in _walk(tree(path), "module"):
         if isinstance(node, ast.Import):
             found += [Import(name, alias.name, node.lineno, where) for alias in node.names]
             continue

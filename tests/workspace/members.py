@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,16 @@ def modules(package: str) -> dict[str, Path]:
         parts = path.relative_to(source(package).parent).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
+
+
+#: Dotted module name -> file, for every module of ours.
+EVERY = {name: path for package in MEMBERS for name, path in modules(package).items()}
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """A source, parsed once."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def toml(path: Path) -> dict[str, Any]:

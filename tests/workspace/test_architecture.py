@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
 import pytest
 from members import MEMBERS, ROOT, source
+from test_public_api import offered
 
 PAGE = ROOT / "docs" / "architecture.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -21,19 +21,6 @@ def place(path: str) -> Path:
     return source(package) / rest
 
 
-def defined(path: Path) -> set[str]:
-    """Return the names that a module defines at its top: functions, classes, variables."""
-    names = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        if isinstance(node, ast.Assign):
-            names |= {t.id for t in node.targets if isinstance(t, ast.Name)}
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            names.add(node.target.id)
-    return names
-
-
 @pytest.mark.parametrize("path", PATHS)
 def test_each_path_is_there(path: str) -> None:
     assert place(path).exists()
@@ -41,7 +28,7 @@ def test_each_path_is_there(path: str) -> None:
 
 @pytest.mark.parametrize(("path", "name"), ANSWERS)
 def test_each_answer_is_where_the_page_says(path: str, name: str) -> None:
-    assert name in defined(place(path))
+    assert name in offered(place(path))
 
 
 def test_each_question_has_an_answer_that_is_checked() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from members import MEMBERS, TWINS, modules
+from members import EVERY, TWINS, tree
 
 _KERNEL = "probe_kernel offers for MindSpore's own dumps what probe_format has for Probe's"
 #: Names of several classes, but for the twins' -> why.
@@ -29,11 +29,10 @@ SHARED = {
 def classes() -> dict[str, set[str]]:
     """Return for each class name, without underscore, the modules that define one."""
     found = defaultdict(set)
-    for package in MEMBERS:
-        for module, path in modules(package).items():
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.ClassDef):
-                    found[node.name.lstrip("_")].add(module)
+    for module, path in EVERY.items():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                found[node.name.lstrip("_")].add(module)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from members import MEMBERS, modules
+from members import EVERY, tree
 
 MOST = 20
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -39,9 +39,8 @@ def ways(function: ast.AST) -> int:
 def test_no_function_has_too_many_ways() -> None:
     functions = {
         f"{module}:{node.lineno} {node.name}": ways(node)
-        for package in MEMBERS
-        for module, path in modules(package).items()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for module, path in EVERY.items()
+        for node in ast.walk(tree(path))
         if isinstance(node, FUNCTIONS)
     }
     assert max(functions.values()) > MOST / 2  # it counts

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 
 import pytest
-from members import MEMBERS, modules, toml
+from members import EVERY, MEMBERS, toml, tree
 from probe_format.cli.main import COMMANDS
+from test_public_api import load
 
 # The groups, and the package that looks for what is in them.
 GROUPS = {"probe.commands", "probe.levels", "probe.frameworks"}
@@ -22,7 +22,6 @@ NAMED = {
     "probe_runtime.session.exporter": "runs the command probe in a process of its own",
 }
 
-FRAMEWORK = {"probe_torch": "torch", "probe_mindspore": "mindspore"}
 _DOTTED = re.compile(r"probe_[a-z]+(\.\w+)*(:\w+)?")
 
 
@@ -33,9 +32,9 @@ def strings(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-def named(package: str, text: str) -> list[str]:
+def named(package: str, module: ast.Module) -> list[str]:
     """The strings of a module of ``package`` that are names of other packages of ours, or of modules of theirs."""
-    found = [s for s in strings(ast.parse(text)) if _DOTTED.fullmatch(s)]
+    found = [s for s in strings(module) if _DOTTED.fullmatch(s)]
     return [s for s in found if re.split(r"[.:]", s)[0] in MEMBERS.keys() - {package}]
 
 
@@ -52,9 +51,8 @@ def declared() -> list[tuple[str, str, str, str]]:
 def test_no_package_names_a_module_of_another_in_a_string() -> None:
     found = {
         module: names
-        for package in MEMBERS
-        for module, path in modules(package).items()
-        if (names := named(package, path.read_text()))
+        for module, path in EVERY.items()
+        if (names := named(module.partition(".")[0], tree(path)))
     }
     assert found.keys() == NAMED.keys(), found
 
@@ -68,15 +66,13 @@ def test_the_command_knows_what_to_install_for_each_command_of_ours() -> None:
 
 def test_a_string_that_names_a_module_is_found() -> None:
     text = 'import_module("probe_kernel.level2"); x = {"torch": "probe_torch.saving:f"}; log = "probe_save"'
-    assert named("probe_save", text) == ["probe_kernel.level2", "probe_torch.saving:f"]
+    assert named("probe_save", ast.parse(text)) == ["probe_kernel.level2", "probe_torch.saving:f"]
 
 
 @pytest.mark.parametrize(("package", "group", "name", "value"), declared())
 def test_each_entry_point_loads(package: str, group: str, name: str, value: str) -> None:
     assert group in GROUPS
-    framework = FRAMEWORK.get(package)
-    if framework is not None and importlib.util.find_spec(framework) is None:
-        pytest.skip(f"{framework} is not in this environment")
+    load(package)
     found = {entry.name: entry for entry in entry_points(group=group)}
     assert name in found, f"the metadata of {package} is old: install it again"
     assert found[name].value == value

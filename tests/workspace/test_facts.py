@@ -9,18 +9,13 @@ import sys
 import textwrap
 from pathlib import Path
 
-from members import MEMBERS, TWINS, modules
+from members import EVERY, TWINS, tree
 from probe_format.own_code import FRAMEWORKS
 from probe_format.statistics import TABLE
 from probe_format.task import TASKS
 
 ROOT = Path(__file__).parents[2]
-TREES = {
-    name: ast.parse(path.read_text())
-    for package in MEMBERS
-    for name, path in modules(package).items()
-    if not path.match("*/demo*")
-}
+TREES = {name: tree(path) for name, path in EVERY.items() if not path.match("*/demo*")}
 
 
 def constants(tree: ast.AST) -> set[str]:
@@ -51,9 +46,7 @@ FORMATS = {
     "probe_kernel.torch": "how one of PyTorch's calls is named in a request to Ascend's dumper",
     "probe_kernel.export.export": "the header of the dump.json that it writes",
     "probe_kernel.export.tensor_json": "names of types and dtypes in that dump.json",
-    "probe_kernel.read.dump": "layouts of kernel dumps",
     "probe_kernel.read.find": "layouts of kernel dumps",
-    "probe_kernel.trace.find_line": "layouts of kernel dumps",
     "probe_kernel.control.mindspore_run": "the kernel dump of MindSpore is asked of MindSpore",
     "probe_kernel.control.readiness": "the kernel dump of MindSpore is asked of MindSpore",
     "probe_kernel.ascend.api_watch": "Ascend's dumper is torch_npu's",
@@ -172,6 +165,5 @@ ALLOWED_LOCKS = {
 
 def test_a_signal_handler_of_the_run_waits_for_no_lock_of_its_own_thread() -> None:
     """Python calls a handler, or a finalizer, between two instructions of ours: with a plain lock it waits for ever."""
-    found = (pair for package in MEMBERS for pair in modules(package).items())
-    plain = [name for name, path in found if "threading.Lock" in path.read_text()]
+    plain = [name for name, path in EVERY.items() if "threading.Lock" in path.read_text()]
     assert sorted(plain) == sorted(ALLOWED_LOCKS)

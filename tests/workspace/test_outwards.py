@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 import pytest
-from members import MEMBERS, modules
+from members import EVERY, tree
 
 WARNS, PRINTS = "probe_runtime.notice", "probe_format.terminal"
 
@@ -30,18 +30,17 @@ DOORS = {
 }  # fmt: skip
 
 
-def outward(text: str) -> Iterator[str]:
+def outward(source: ast.Module) -> Iterator[str]:
     """What a source uses of these, as ``warnings.warn``, by whatever name it is imported."""
-    tree = ast.parse(text)
     names = {"print": "print"}
-    for node in ast.walk(tree):
+    for node in ast.walk(source):
         if isinstance(node, ast.Import):
             names |= {a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
                       for a in node.names}  # fmt: skip
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
             yield from (f"{node.module}.{a.name}" for a in node.names if door(f"{node.module}.{a.name}"))
-    for node in ast.walk(tree):
+    for node in ast.walk(source):
         used = ""
         if isinstance(node, ast.Name):
             used = names.get(node.id, "") if node.id == "print" else ""
@@ -67,15 +66,14 @@ def door(used: str) -> str | None:
      "import traceback\ntraceback.print_exc()"],
 )  # fmt: skip
 def test_what_goes_outwards_is_seen(text: str) -> None:
-    assert list(outward(text))
+    assert list(outward(ast.parse(text)))
 
 
 def test_one_module_warns_and_one_prints() -> None:
     found = {
         (module, used)
-        for package in MEMBERS
-        for module, path in modules(package).items()
-        for used in outward(path.read_text("utf-8"))
+        for module, path in EVERY.items()
+        for used in outward(tree(path))
         if door(used) != module
     }
     assert found == ALLOWED.keys()

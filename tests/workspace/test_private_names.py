@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from members import MEMBERS, modules
+from members import EVERY, tree
 
 TESTS = Path(__file__).resolve().parents[1]
 PRIVATE = re.compile(r"_[a-zA-Z]\w*")
@@ -29,25 +29,24 @@ OF_OTHERS = {
 def private_names() -> set[str]:
     """Every private name that a package defines, imports or stores to."""
     found: set[str] = set()
-    for package in MEMBERS:
-        for path in modules(package).values():
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                    found.add(node.name)
-                elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                    found.add(node.id)
-                elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                    found.add(node.attr)
-                elif isinstance(node, ast.alias):
-                    found.add(node.asname or node.name)
+    for path in EVERY.values():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                found.add(node.attr)
+            elif isinstance(node, ast.alias):
+                found.add(node.asname or node.name)
     return {name for name in found if PRIVATE.fullmatch(name)}
 
 
-def uses(tree: ast.AST, names: set[str]) -> Iterator[tuple[int, str]]:
+def uses(source: ast.AST, names: set[str]) -> Iterator[tuple[int, str]]:
     """(line, name) of each use of one of the names: ``x._name``, ``setattr(x, "_name", ...)``, ``(x, "_name")``,
     ``"probe_x.y._name"``, ``from probe_x import _name``, also in code that a test runs in another process.
     """
-    for node in ast.walk(tree):
+    for node in ast.walk(source):
         if isinstance(node, ast.Attribute):
             if node.attr in names and not (
                 isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
@@ -78,15 +77,13 @@ def test_no_test_uses_a_private_name_of_a_package() -> None:
     found = [
         f"{path.relative_to(TESTS)}:{line}: {name}"
         for path in sorted(TESTS.rglob("*.py"))
-        for line, name in uses(ast.parse(path.read_text()), names)
+        for line, name in uses(tree(path), names)
     ]
     assert not found, "Test what is public, or give the code a public name:\n" + "\n".join(found)
 
 
 def test_the_exceptions_are_needed() -> None:
-    used = {
-        name for path in TESTS.rglob("*.py") for _, name in uses(ast.parse(path.read_text()), set(OF_OTHERS))
-    }
+    used = {name for path in TESTS.rglob("*.py") for _, name in uses(tree(path), set(OF_OTHERS))}
     assert used == private_names() & OF_OTHERS.keys() == OF_OTHERS.keys()
 
 

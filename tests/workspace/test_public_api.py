@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from members import MEMBERS, modules
+from members import EVERY, MEMBERS, tree
 
 # What `from PACKAGE import NAME` offers.
 PACKAGE_NAMES: dict[str, set[str]] = {
@@ -177,7 +177,6 @@ MODULE_NAMES: dict[str, set[str]] = {
 LISTED = {**PACKAGE_NAMES, **MODULE_NAMES}
 ROOT = Path(__file__).resolve().parents[2]
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-EVERY = {name: path for package in MEMBERS for name, path in modules(package).items()}
 
 # No environment has both frameworks: MindSpore wants another numpy. Each part runs where its framework is.
 FRAMEWORK = {"probe_torch": "torch", "probe_mindspore": "mindspore"}
@@ -194,7 +193,7 @@ def load(module: str) -> ModuleType:
 def offered(path: Path) -> list[str]:
     """``__all__``, as the source says it; of a module without one, what it defines without an underscore."""
     found = []
-    for node in ast.parse(path.read_text()).body:
+    for node in tree(path).body:
         if isinstance(node, DEFINITIONS):
             found.append(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -209,7 +208,7 @@ def offered(path: Path) -> list[str]:
 
 def defined_in(path: Path, *kinds: type) -> set[str]:
     """The public functions and classes that a module defines."""
-    nodes = [n for n in ast.parse(path.read_text()).body if isinstance(n, kinds or DEFINITIONS)]
+    nodes = [n for n in tree(path).body if isinstance(n, kinds or DEFINITIONS)]
     return {node.name for node in nodes if not node.name.startswith("_")}
 
 

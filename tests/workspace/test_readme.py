@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 from blocks import texts_of
-from members import MEMBERS, META, ROOT, toml
+from forks import Forks
+from members import MEMBERS, META, ROOT, toml, tree
 from pages import PAGES
 from walkthroughs import run_command
 
@@ -137,21 +138,29 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (ROOT / path).exists() or (page.parent / path).exists(), f"{page}: {path}"
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The folder of what stands for `python` and `probe`: each is a fork."""
+    folder = tmp_path_factory.mktemp("programs")
+    Forks("torch").commands(folder)
+    return [folder]
+
+
 @pytest.mark.parametrize("page", [README, MEMBERS["probe_torch"] / "README.md"], ids=["root", "probe-torch"])
-def test_the_examples_run_as_written(page: Path, tmp_path: Path) -> None:
+def test_the_examples_run_as_written(page: Path, programs: list[Path], tmp_path: Path) -> None:
     """All python blocks of the page, one after another, as one script in an empty folder."""
     (tmp_path / "example.py").write_text("\n".join(texts_of(page, "python")))
     for _ in range(2):  # whoever has run it once runs it again
-        code, printed = run_command("python example.py", tmp_path, Path(sys.executable))
+        code, printed = run_command("python example.py", tmp_path, Path(sys.executable), programs)
         assert code == 0, printed
     assert list((tmp_path / "dump").glob("step*/rank/dump.json"))
     assert printed.strip()
 
 
-def test_the_first_example_needs_no_line_in_the_script(tmp_path: Path) -> None:
+def test_the_first_example_needs_no_line_in_the_script(programs: list[Path], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(texts_of(README, "python")[0])
     command, shown = texts_of(README, "console")[0].removeprefix("$ ").split("\n", 1)
-    assert run_command(command, tmp_path, Path(sys.executable)) == (0, shown)
+    assert run_command(command, tmp_path, Path(sys.executable), programs) == (0, shown)
     assert len(list((tmp_path / "dump").glob("step[02]/rank/dump.json"))) == 2
 
 
@@ -191,9 +200,7 @@ def test_every_line_that_installs_names_what_there_is() -> None:
     projects = {home.name: toml(home / "pyproject.toml")["project"] for home in [*MEMBERS.values(), META]}
     texts = {page: page.read_text() for page in PAGES}
     for path in (file for home in MEMBERS.values() for file in home.glob("src/**/*.py")):
-        strings = (
-            node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
-        )
+        strings = (node.value for node in ast.walk(tree(path)) if isinstance(node, ast.Constant))
         texts[path] = "\n".join(value for value in strings if isinstance(value, str))
     named = [
         (path, name, extra)

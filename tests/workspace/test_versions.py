@@ -7,13 +7,13 @@ import re
 from typing import Any
 
 import pytest
-from members import MEMBERS, ROOT, source, toml
+from members import MEMBERS, ROOT, source, toml, tree
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 
 def version(package: str) -> str:
-    for node in ast.parse((source(package) / "__init__.py").read_text()).body:
+    for node in tree(source(package) / "__init__.py").body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__version__":
             return str(ast.literal_eval(node.value))
     raise AssertionError(f"{package}/__init__.py has no __version__")

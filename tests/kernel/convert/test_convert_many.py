@@ -18,11 +18,13 @@ from probe_format.tensors import load_npy
 from probe_kernel import cli
 from probe_kernel.commands import writing as converter
 from probe_kernel.convert import conversion
+from probe_kernel.convert.destination import short_name
 from probe_kernel.files.bin_file import open_bin
 from probe_kernel.files.dump_data import parse_dump_data
 from probe_kernel.files.tensor_layouts import convert
 from probe_kernel.read.listing import read_mapping
 from probe_kernel.read.overflow import opdebug_json
+from trees import close
 
 FLOATS = made(1, 2, (3,), np.float32([1, 2, 3]).tobytes())
 LONG = "y" * 240
@@ -55,8 +57,9 @@ def test_names_of_255_bytes_are_shortened_as_by_msaccucmp(tmp_path: Path) -> Non
         name = f"Op.{'y' * (length - len('Op..3.7.16.output.0.npy'))}.3.7.16"
         assert len(f"{name}.output.0.npy") == length
         run(written(tmp_path, FLOATS, name), tmp_path / "out")
-    (old,) = read_mapping(tmp_path / "out")[0].values()
-    assert len(old) == 255
+    ((new, old),) = read_mapping(tmp_path / "out")[0].items()
+    assert len(old) == 255 and short_name(old) == new and len(new) < 50
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / new), [1, 2, 3])
     run(written(tmp_path, FLOATS, name), tmp_path / "out")  # again: no second line
     assert len((tmp_path / "out/mapping.csv").read_text().splitlines()) == 1
 
@@ -97,14 +100,7 @@ def test_a_folder_that_cannot_be_opened_is_an_error(
     source = tmp_path / "in"
     (source / "closed").mkdir(parents=True)
     written(source, FLOATS)
-    scandir = os.scandir
-
-    def refuse(path: Any = ".") -> Any:
-        if str(path).endswith("closed"):  # root could open it
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
+    close(source / "closed", monkeypatch)
     assert run(source, tmp_path / "out") == 1
     assert "Permission denied" in capsys.readouterr().err
 
@@ -177,9 +173,12 @@ def test_workers_must_be_some(workers: str, tmp_path: Path, capsys: pytest.Captu
         (["--shape", "3"], "--format"),
         (["--shape", "0,3", "--format", "ND"], "above 0"),
         (["--shape=-1,3", "--format", "ND"], "above 0"),
+        (["--shape", "2,x"], "whole numbers"),
+        (["--format", "NHCW"], "NCHW"),
+        (["--only", "input.9"], "there is no input.9"),
     ],
 )
-def test_shapes_that_mean_nothing(
+def test_arguments_that_mean_nothing(
     more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(written(tmp_path, FLOATS), tmp_path / "out", *more) == 1

@@ -11,7 +11,7 @@ import pytest
 from probe_format.errors import UsageError
 from probe_format.read.verify import verify
 from probe_kernel.export.export import cells_of, export
-from trees import CONV, TIME, conv, tensor
+from trees import CONV, TIME, conv, table, tensor
 
 LOOP = Path(__file__).parents[1] / "data" / "loop"
 
@@ -81,16 +81,13 @@ def test_statistics_alone(tmp_path: Path) -> None:
 
 
 def test_lines_of_statistic_csv_become_records(tmp_path: Path) -> None:
-    folder = tmp_path / "rank_0/Net/0/0"
-    folder.mkdir(parents=True)
-    (folder / "statistic.csv").write_text(
-        "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value,Min Value,Avg Value,"
-        "L2Norm Value,NaN Count,Positive Inf Count,Negative Inf Count,MD5\n"
-        f'Conv2D,{CONV},0,0,{TIME},input,0,24,float32,"(2,3)",5,-1,2,7.5,0,0,0,abc,\n'
-        f'Conv2D,{CONV},0,0,{TIME},output,0,24,float32,"(2,3)",5,-1,2,nan,1,2,0,def,\n'
-        f'Conv2D,{CONV},0,0,{TIME},output,1,24,float32,"(2,3)",5,-1,2,inf,0,2,0,def,\n'
-        f'Conv2D,{CONV},0,0,{TIME},output,2,24,float32,"(2,3)",null,null,null,null,0,0,6,def,\n'
-    )
+    ends = ('input,0,24,float32,"(2,3)",5,-1,2,7.5,0,0,0,abc,',
+            'output,0,24,float32,"(2,3)",5,-1,2,nan,1,2,0,def,',
+            'output,1,24,float32,"(2,3)",5,-1,2,inf,0,2,0,def,',
+            'output,2,24,float32,"(2,3)",null,null,null,null,0,0,6,def,')  # fmt: skip
+    columns = "Max Value,Min Value,Avg Value,L2Norm Value,NaN Count,Positive Inf Count,Negative Inf Count,MD5"
+    lines = (f"Conv2D,{CONV},0,0,{TIME},{end}" for end in ends)
+    table(tmp_path / "rank_0/Net/0/0", *lines, more=columns)
     list(export(probe_kernel.open(tmp_path), tmp_path / "out", tool="test"))
     (verdict,) = verify(tmp_path / "out")
     assert (verdict.state, verdict.problems) == ("complete", ())
@@ -148,11 +145,8 @@ def test_the_cells_of_a_scope() -> None:
 
 
 def test_absurd_slots_are_no_million_nulls(tmp_path: Path) -> None:
-    folder = tmp_path / "in/rank_0/Net/0/0"
-    folder.mkdir(parents=True)
-    head = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value\n"
-    lines = [f'Add,a{n},1,2,{n},input,{slot},4,Float32,"()",1\n' for n in range(300) for slot in (0, 99_999)]
-    (folder / "statistic.csv").write_text(head + "".join(lines))
+    lines = (f'Add,a{n},1,2,{n},input,{slot},4,Float32,"()",1' for n in range(300) for slot in (0, 99_999))
+    table(tmp_path / "in/rank_0/Net/0/0", *lines)
     (done,) = export(probe_kernel.open(tmp_path / "in"), tmp_path / "out", tool="test")
     assert done.tensors == 300 and len(done.faults) == 300
     assert "a0 input.99999 is left out" in done.faults[0]

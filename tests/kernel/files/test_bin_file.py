@@ -15,7 +15,6 @@ from binfiles import block, made, number, shape, written
 from probe_format.errors import FormatError
 from probe_kernel import cli
 from probe_kernel.convert.conversion import Conversion, convert_file
-from probe_kernel.convert.destination import short_name
 from probe_kernel.files.bin_file import open_bin
 from probe_kernel.files.tensor_layouts import convert
 from probe_kernel.read.file_name import parse_file_name
@@ -121,21 +120,6 @@ def test_convert_to_pt(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.numpy(), np.load(EXPECTED / f"{MATMUL}.input.0.npy"), strict=True)
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["--format", "NHCW"], "NCHW"),
-        (["--shape", "2,x"], "whole numbers"),
-        (["--only", "input.9"], "there is no input.9"),
-    ],
-)
-def test_wrong_arguments_are_told(
-    args: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["convert", str(DATA / CONV), "-o", str(tmp_path / "o"), *args]) == 1
-    assert said in capsys.readouterr().err
-
-
 def test_nothing_to_convert_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["convert", str(tmp_path), "-o", str(tmp_path / "o")]) == 1
     assert "no bin files" in capsys.readouterr().err
@@ -143,18 +127,6 @@ def test_nothing_to_convert_is_told(tmp_path: Path, capsys: pytest.CaptureFixtur
     path = written(tmp_path, made(2, 2, (4,), bytes(8)))
     assert cli.main(["convert", str(path), "-o", str(tmp_path)]) == 1
     assert "folder of their own" in capsys.readouterr().err
-
-
-def test_a_name_too_long_is_shortened_and_mapped(tmp_path: Path) -> None:
-    name = f"Op.Default_{'x' * 230}.1.2.3"
-    path = written(tmp_path, made(1, 2, (3,), np.float32([1, 2, 3]).tobytes()), name)
-    assert len(f"{name}.output.0.npy") > 255 - 2
-    out = tmp_path / "out"
-    assert cli.main(["convert", str(path), "-o", str(out), "--type", "bin"]) == 0
-    (row,) = (out / "mapping.csv").read_text().splitlines()
-    new, _, old = row.partition(",")
-    assert (out / new).read_bytes() == np.float32([1, 2, 3]).tobytes()
-    assert old.startswith(name) and short_name(old) == new and len(new) < 50
 
 
 # -- dtypes ------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import probe_kernel
 import pytest
 from probe_format.errors import DamagedError, FormatError
-from trees import CONV, TIME, TREES, conv, tensor
+from trees import CONV, TIME, TREES, close, conv, table, tensor
 
 LOOP = Path(__file__).parents[1] / "data" / "loop"
 
@@ -189,14 +188,9 @@ def test_a_folder_with_only_unknown_files_is_not_passed_over(tmp_path: Path) -> 
 
 
 def test_statistics_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "rank_0/Net/0/0"
-    folder.mkdir(parents=True)
-    (folder / "statistic.csv").write_text(
-        "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value,L2Norm Value\n"
-        f'Conv2D,{CONV},0,0,{TIME},input,0,24,float32,"(2,3)",5,7.5,\n'
-        f'Conv2D,{CONV},0,0,{TIME + 1},output,0,24,bfloat16,"(3,2)",6,8.5,\n'
-        "broken\n"
-    )
+    lines = (f'Conv2D,{CONV},0,0,{TIME},input,0,24,float32,"(2,3)",5,7.5,',
+             f'Conv2D,{CONV},0,0,{TIME + 1},output,0,24,bfloat16,"(3,2)",6,8.5,', "broken")  # fmt: skip
+    table(tmp_path / "rank_0/Net/0/0", *lines, more="Max Value,L2Norm Value")
     dump = probe_kernel.open(tmp_path)
     (iteration,) = dump.iterations
     (kernel,) = iteration.kernels
@@ -212,13 +206,12 @@ def test_statistics_beside_tensors_go_to_their_slots_also_in_a_loop(tmp_path: Pa
     folder = tmp_path / "rank_0/Net/0/0"
     conv(folder, start=TIME)
     conv(folder, start=TIME + 100)
-    lines = ["Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value"]
-    for run in (0, 1):  # the statistics have timestamps of their own
-        lines += [
-            f'Conv2D,{CONV},2,7,{TIME + 100 * run + 50 + at},{io},{slot},12,float16,"(2,3)",{10 * run + at},'
-            for at, (io, slot) in enumerate([("input", 0), ("input", 1), ("output", 0)])
-        ]
-    (folder / "statistic.csv").write_text("\n".join(lines) + "\n")
+    lines = (  # the statistics have timestamps of their own
+        f'Conv2D,{CONV},2,7,{TIME + 100 * run + 50 + at},{io},{slot},12,float16,"(2,3)",{10 * run + at},'
+        for run in (0, 1)
+        for at, (io, slot) in enumerate([("input", 0), ("input", 1), ("output", 0)])
+    )
+    table(folder, *lines)
     first, second = next(probe_kernel.open(tmp_path).iterations).kernels
     assert [slot.statistics["max"] for slot in first.slots] == [0, 1, 2]
     assert [slot.statistics["max"] for slot in second.slots] == [10, 11, 12]
@@ -229,10 +222,7 @@ def test_executions_that_do_not_agree_are_reported(tmp_path: Path) -> None:
     folder = tmp_path / "rank_0/Net/0/0"
     conv(folder, start=TIME)
     conv(folder, start=TIME + 100)
-    (folder / "statistic.csv").write_text(
-        "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value\n"
-        f'Conv2D,{CONV},2,7,{TIME},input,0,12,float16,"(2,3)",1,\n'
-    )
+    table(folder, f'Conv2D,{CONV},2,7,{TIME},input,0,12,float16,"(2,3)",1,')
     assert "ran 2 times by its files and 1 times by statistic.csv" in "\n".join(
         probe_kernel.open(tmp_path).problems
     )
@@ -306,14 +296,7 @@ def test_a_damaged_graph_and_metadata_are_reported(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_opened_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conv(tmp_path / "rank_0/Net/0/0")
     conv(tmp_path / "rank_0/Net/0/1")
-    scandir = os.scandir
-
-    def refuse(path):
-        if str(path).endswith("Net/0/1"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
+    close(tmp_path / "rank_0/Net/0/1", monkeypatch)
     with pytest.raises(PermissionError, match="Net/0/1"):
         probe_kernel.open(tmp_path)
 
@@ -339,12 +322,7 @@ def test_slots_that_no_kernel_has(tmp_path: Path) -> None:
     """A list with so many places would fill the memory (export)."""
     folder = tmp_path / "rank_0/Net/0/0"
     tensor(folder, "Cast.c.0.0.16.input.999999999999.DefaultFormat.Float32.npy")
-    (folder / "statistic.csv").write_text(
-        "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value\n"
-        'Cast,c,0,0,16,input,4000000000,4,float32,"(1)",1,\n'
-        'Cast,c,0,0,16,input,-1,4,float32,"(1)",1,\n'
-        'Cast,c,0,0,16,input,1,4,float32,"(1)",1,\n'
-    )
+    table(folder, *(f'Cast,c,0,0,16,input,{slot},4,float32,"(1)",1,' for slot in (4000000000, -1, 1)))
     (iteration,) = probe_kernel.open(tmp_path).iterations
     assert [slot.index for kernel in iteration.kernels for slot in kernel.slots] == [1]
     assert len(iteration.problems) == 3

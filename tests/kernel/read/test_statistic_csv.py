@@ -7,6 +7,7 @@ import io
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import probe_format
@@ -24,9 +25,8 @@ from probe_kernel.read.listing import read_mapping
 from probe_kernel.read.statistic_csv import read_table
 from probe_kernel.read.statistic_line import Row, table_text
 from probe_kernel.read.statistics import CATEGORIES, NUMBERS, check_categories, numbers
-from trees import CONV, TIME, conv, tensor
-
-FIXED = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape"
+from trees import COLUMNS, CONV, TIME, conv, tensor
+from trees import table as write_table
 
 
 def table(tmp_path: Path, *lines: str):
@@ -35,10 +35,17 @@ def table(tmp_path: Path, *lines: str):
     return read_table(path)
 
 
+def row_of(**of: Any) -> Row:
+    """A line of a float32 [2, 3], but for what is given."""
+    plain = {"op_type": "Add", "op_name": "Default_Add-op0", "task": 0, "stream": 0, "timestamp": 17, "io": "input",
+             "slot": 0, "dtype": "float32", "shape": (2, 3), "size": 24}  # fmt: skip
+    return Row(**{**plain, **of})
+
+
 def test_as_mindspore_writes_it(tmp_path: Path) -> None:
     found = table(
         tmp_path,
-        f"{FIXED},Max Value,Min Value,L2Norm Value",
+        f"{COLUMNS},Max Value,Min Value,L2Norm Value",
         'Sub,Default_Sub-op0,0,0,1733905446819790,input,0,4,float32,"()",3,3,3,',
         'Cast,Default_Cast-op0,0,0,1733905446824053,input,1,8,int64,"(2,3)",30,-1.5,inf,',
         'Cast,Default_Cast-op0,0,0,1733905446824054,output,0,8,float32,"(2,)",null,null,null,',
@@ -59,7 +66,7 @@ def test_as_mindspore_writes_it(tmp_path: Path) -> None:
     ("header", "row"),
     [
         # older MindSpore: everything, always
-        (f"{FIXED},Max Value,Min Value,Avg Value,Count,Negative Zero Count,Positive Zero Count,NaN Count,"
+        (f"{COLUMNS},Max Value,Min Value,Avg Value,Count,Negative Zero Count,Positive Zero Count,NaN Count,"
          "Negative Inf Count,Positive Inf Count,Zero Count",
          'Add,a,1,2,3,output,4,24,Float32,"(2,3)",5,-1,2,6,1,4,0,0,0,1'),
         # msprobe on ACL: another word for IO, and a format
@@ -67,11 +74,11 @@ def test_as_mindspore_writes_it(tmp_path: Path) -> None:
          "Min Value,Avg Value,L2Norm Value,NaN Count,MD5 Value",
          'Add,a,1,2,3,output,4,24,Float32,ND,"(2,3)",5,-1,2,9,0,d41d8cd98f00b204e9800998ecf8427e'),
         # a shape without its quotes
-        (f"{FIXED},Max Value,Min Value", "Add,a,1,2,3,output,4,24,Float32,(2,3),5,-1,"),
-        (f"{FIXED},Max Value,Min Value", "Add,a,1,2,3,output,4,24,Float32,[2,3],5,-1,"),
-        (f"{FIXED},Max Value,Min Value", "Add,a,1,2,3,output,4,24,Float32,2x3,5,-1"),
+        (f"{COLUMNS},Max Value,Min Value", "Add,a,1,2,3,output,4,24,Float32,(2,3),5,-1,"),
+        (f"{COLUMNS},Max Value,Min Value", "Add,a,1,2,3,output,4,24,Float32,[2,3],5,-1,"),
+        (f"{COLUMNS},Max Value,Min Value", "Add,a,1,2,3,output,4,24,Float32,2x3,5,-1"),
         # capital letters and blanks
-        (f"{FIXED.upper()}, MAX VALUE ,min value", 'Add,a,1,2,3,Output,4,24,Float32,"(2, 3)", 5 ,-1'),
+        (f"{COLUMNS.upper()}, MAX VALUE ,min value", 'Add,a,1,2,3,Output,4,24,Float32,"(2, 3)", 5 ,-1'),
     ],
 )  # fmt: skip
 def test_every_header(tmp_path: Path, header: str, row: str) -> None:
@@ -86,7 +93,7 @@ def test_every_header(tmp_path: Path, header: str, row: str) -> None:
 
 
 def test_unknown_columns_are_kept(tmp_path: Path) -> None:
-    (row,) = table(tmp_path, f"{FIXED},Kurtosis", 'Add,a,1,2,3,output,0,4,Float32,"()",7').rows
+    (row,) = table(tmp_path, f"{COLUMNS},Kurtosis", 'Add,a,1,2,3,output,0,4,Float32,"()",7').rows
     assert row.values == {"Kurtosis": 7}
 
 
@@ -117,7 +124,7 @@ def test_the_csv_that_a_device_writes_for_one_kernel(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_line_is_named_and_the_others_stay(tmp_path: Path, line: str, why: str) -> None:
-    found = table(tmp_path, f"{FIXED},Max Value", line, 'Add,a,1,2,3,output,0,4,Float32,"()",7,')
+    found = table(tmp_path, f"{COLUMNS},Max Value", line, 'Add,a,1,2,3,output,0,4,Float32,"()",7,')
     assert [row.values["max"] for row in found.rows] == [7]
     assert len(found.problems) == 1
     assert "line 2" in found.problems[0] and why in found.problems[0]
@@ -169,20 +176,7 @@ def test_hashes_are_of_the_bytes() -> None:
                   hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)))  # fmt: skip
 def test_what_is_written_is_what_is_read(tmp_path_factory: pytest.TempPathFactory, array: np.ndarray) -> None:
     values = numbers(array, list(CATEGORIES))
-    row = Row(
-        "Add",
-        "Default_Add-op0",
-        0,
-        0,
-        16,
-        "output",
-        1,
-        array.dtype.name,
-        array.shape,
-        array.nbytes,
-        "",
-        values,
-    )
+    row = row_of(dtype=array.dtype.name, shape=array.shape, size=array.nbytes, values=values)
     path = tmp_path_factory.mktemp("csv") / "statistic.csv"
     path.write_text("\n".join(table_text([row], list(CATEGORIES))) + "\n")
     found = read_table(path)
@@ -197,11 +191,9 @@ def test_what_is_written_is_what_is_read(tmp_path_factory: pytest.TempPathFactor
 
 
 def test_the_lines_are_mindspores(tmp_path: Path) -> None:
-    row = Row(
-        "Sub", "Default_Sub-op0", 0, 0, 17, "input", 0, "float32", (2, 3), 24, "", {"max": 3.0, "min": None}
-    )
+    row = row_of(op_type="Sub", op_name="Default_Sub-op0", values={"max": 3.0, "min": None})
     header, line = table_text([row], ["max", "min"])
-    assert header == f"{FIXED},Max Value,Min Value"
+    assert header == f"{COLUMNS},Max Value,Min Value"
     assert line == 'Sub,Default_Sub-op0,0,0,17,input,0,24,float32,"(2,3)",3,null,'
     assert next(csv.reader(io.StringIO(line)))[9] == "(2,3)"
     assert set(NUMBERS) == set(CATEGORIES) - {"md5", "sha1"}
@@ -218,7 +210,7 @@ def test_a_garbled_number_is_named_and_the_rest_of_its_line_stays(
     folder = tmp_path / "in/rank_0/Net/0/0"
     conv(folder)
     bad = f'Conv2D,{CONV},2,7,{TIME},input,0,12,Float16,"(2,3)",7.25x,1'
-    (folder / "statistic.csv").write_text(f"{FIXED},Max Value,Min Value\n{bad}\n")
+    write_table(folder, bad, more="Max Value,Min Value")
     (row,) = read_table(folder / "statistic.csv").rows
     assert row.values == {"min": 1}
     assert cli.main(["check", str(tmp_path / "in")]) == 3
@@ -231,10 +223,8 @@ def test_a_garbled_number_is_named_and_the_rest_of_its_line_stays(
 
 def test_a_garbled_number_alone_is_exported(tmp_path: Path) -> None:
     """Statistics without tensors: what the line lacks is not made up."""
-    folder = tmp_path / "in/rank_0/Net/0/0"
-    folder.mkdir(parents=True)
     bad = f'Conv2D,{CONV},2,7,{TIME},input,0,12,Float16,"(2,3)",7.25x,1,99999999999999999999999'
-    (folder / "statistic.csv").write_text(f"{FIXED},Max Value,Min Value,L2Norm Value\n{bad}\n")
+    write_table(tmp_path / "in/rank_0/Net/0/0", bad, more="Max Value,Min Value,L2Norm Value")
     assert cli.main(["export", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 3
     (tensor,) = [
         t for rank in probe_format.open(tmp_path / "out").ranks for r in rank.records for t in r.tensors
@@ -246,7 +236,7 @@ def test_a_garbled_number_alone_is_exported(tmp_path: Path) -> None:
     "cell", ["7.25x", "1_000", "\u0661\u0662", "0x10", "1e", "--1", "9" * 500, "1e999999", "x"]
 )
 def test_no_number_is_none(cell: str, tmp_path: Path) -> None:
-    found = table(tmp_path, f"{FIXED},Max Value", LINE.removesuffix("7") + cell)
+    found = table(tmp_path, f"{COLUMNS},Max Value", LINE.removesuffix("7") + cell)
     assert len(found.rows) == 1 and found.rows[0].values == {}
     assert "is not a number" in found.problems[0] and len(found.problems[0]) < 200
 
@@ -254,12 +244,12 @@ def test_no_number_is_none(cell: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("cell", "value"), [("inf", np.inf), ("-Inf", -np.inf), ("1e5", 1e5), (".5", 0.5),
                                              ("5.", 5.0), ("-3", -3), ("true", 1), ("+2.5E-3", 0.0025)])  # fmt: skip
 def test_every_number_is_one(cell: str, value: float, tmp_path: Path) -> None:
-    (row,) = table(tmp_path, f"{FIXED},Max Value", LINE.removesuffix("7") + cell).rows
+    (row,) = table(tmp_path, f"{COLUMNS},Max Value", LINE.removesuffix("7") + cell).rows
     assert row.values == {"max": value}
 
 
 def test_any_column_may_be_the_first(tmp_path: Path) -> None:
-    names = [*FIXED.split(","), "Max Value"]
+    names = [*COLUMNS.split(","), "Max Value"]
     cells = ["Add", "a", "1", "2", "3", "output", "0", "4", "Float32", '"(2,3)"', "7"]
     for turn in range(len(names)):
         header, line = (",".join(x[turn:] + x[:turn]) for x in (names, cells))
@@ -272,7 +262,7 @@ def test_any_column_may_be_the_first(tmp_path: Path) -> None:
 
 def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
     path = tmp_path / "statistic.csv"
-    path.write_bytes(b"\xef\xbb\xbf" + f"{FIXED},Max Value,\r\n{LINE},\r\n".encode())
+    path.write_bytes(b"\xef\xbb\xbf" + f"{COLUMNS},Max Value,\r\n{LINE},\r\n".encode())
     found = read_table(path)
     assert found.problems == () and found.rows[0].values == {"max": 7}
     (tmp_path / "12").write_text("")
@@ -284,13 +274,13 @@ def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> Non
 
 
 def test_an_open_quotation_mark_costs_its_own_line(tmp_path: Path) -> None:
-    found = table(tmp_path, f"{FIXED},Max Value", LINE, '"' + LINE, *[LINE] * 3000)
+    found = table(tmp_path, f"{COLUMNS},Max Value", LINE, '"' + LINE, *[LINE] * 3000)
     assert len(found.rows) == 3001
     assert len(found.problems) == 1 and "line 3" in found.problems[0]
 
 
 def test_a_file_of_bad_lines_is_bounded(tmp_path: Path) -> None:
-    found = table(tmp_path, f"{FIXED},Max Value", *["x"] * 5000, LINE, "," * 100_000, "(" + "," * 100_000)
+    found = table(tmp_path, f"{COLUMNS},Max Value", *["x"] * 5000, LINE, "," * 100_000, "(" + "," * 100_000)
     assert len(found.rows) == 1
     assert len(found.problems) == 1001 and "4001 more lines" in found.problems[-1]
 
@@ -310,20 +300,7 @@ def _encodes(name: str) -> bool:
 @settings(derandomize=True, max_examples=200)
 @given(NAMES, NAMES, st.lists(st.floats(), min_size=2, max_size=2))
 def test_whatever_is_written_is_read_again(op_type: str, op_name: str, values: list[float]) -> None:
-    row = Row(
-        op_type,
-        op_name,
-        1,
-        2,
-        3,
-        "input",
-        0,
-        "Float64",
-        (2, 3),
-        48,
-        "",
-        {"max": values[0], "l2norm": values[1]},
-    )
+    row = row_of(op_type=op_type, op_name=op_name, values={"max": values[0], "l2norm": values[1]})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "statistic.csv")
         path.write_bytes(os.fsencode("\n".join(table_text([row], ["max", "l2norm"])) + "\n"))
@@ -357,7 +334,7 @@ def test_a_cell_without_an_end_is_not_the_message(tmp_path: Path) -> None:
     """Found by the fuzz tests with other seeds."""
     found = table(
         tmp_path,
-        f"{FIXED},Max Value",
+        f"{COLUMNS},Max Value",
         LINE.replace("output", "9" * 5000),
         LINE.replace("a", "b" * 5000) + "x",
     )

@@ -174,16 +174,10 @@ def test_order_decides_between_equals_and_the_execution_order_counts(tmp_path: P
     files = kernels(
         tmp_path, ("Default_Cast-op0", "Float32", np.zeros(6)), ("Default_Cast-op1", "Float32", np.zeros(6))
     )
-    first = match(operators, files)
-    assert [first[f"Default_Cast-op{n}"].operator.full_name for n in (0, 1)] == [
-        "Default/Cast-op7",
-        "Default/Cast-op8",
-    ]
-    turned = match(operators, files, ["Default/Cast-op8", "Default/Cast-op7"])
-    assert [turned[f"Default_Cast-op{n}"].operator.full_name for n in (0, 1)] == [
-        "Default/Cast-op8",
-        "Default/Cast-op7",
-    ]
+    names = ["Default/Cast-op7", "Default/Cast-op8"]
+    for order, wanted in (((), names), (names[::-1], names[::-1])):
+        found = match(operators, files, order)
+        assert [found[f"Default_Cast-op{n}"].operator.full_name for n in (0, 1)] == wanted
 
 
 def test_what_cannot_be_told_apart_is_left_open(tmp_path: Path) -> None:
@@ -242,22 +236,22 @@ DOCUMENT = """\
 SCOPED = flat("Default/network-WithLossCell/_backbone-AlexNet/conv3-Conv2d/Conv2D-op12")
 
 
+def documented(folder: Path, kernel: str, output: np.ndarray) -> Path:
+    """A dump with the document's graph, and one file of a kernel."""
+    name = f"{kernel}.0.0.1623124369613540.output.0.DefaultFormat.{output.dtype}.npy"
+    path = tensor(folder / "rank_0/ResNet50/0/0", name, output)
+    (folder / "rank_0/graphs").mkdir()
+    (folder / "rank_0/graphs/ms_output_trace_code_graph_0.ir").write_text(DOCUMENT)
+    return path
+
+
 @pytest.mark.parametrize("op_type", ["Conv2D", "Conv2d"])  # the document has both
-@pytest.mark.parametrize(
-    "op_name",
-    ["Conv2D-op12", SCOPED],
-)
+@pytest.mark.parametrize("op_name", ["Conv2D-op12", SCOPED])
 def test_the_documents_example_is_found(
     op_type: str, op_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Float32 in the graph, float16 in the file's name."""
-    path = tensor(
-        tmp_path / "rank_0/ResNet50/0/0",
-        f"{op_type}.{op_name}.0.0.1623124369613540.output.0.DefaultFormat.float16.npy",
-        np.zeros((32, 384, 13, 13), np.float16),
-    )
-    (tmp_path / "rank_0/graphs").mkdir()
-    (tmp_path / "rank_0/graphs/ms_output_trace_code_graph_0.ir").write_text(DOCUMENT)
+    path = documented(tmp_path, f"{op_type}.{op_name}", np.zeros((32, 384, 13, 13), np.float16))
     (hit,) = find(probe_kernel.open(tmp_path), parse_line("tain_alexnet.py:175"))
     assert [slot.file for kernel in hit.kernels for slot in kernel.slots] == [path]
     assert "output.0 is float16 in its file, and Float32" in hit.cautions[-1]
@@ -277,13 +271,7 @@ def test_a_contradiction_of_type_is_a_caution(tmp_path: Path) -> None:
 
 
 def test_files_of_another_size_are_near(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tensor(
-        tmp_path / "rank_0/ResNet50/0/0",
-        "Conv2D.Conv2D-op12.0.0.1623124369613540.output.0.DefaultFormat.float32.npy",
-        np.zeros(7, np.float32),
-    )
-    (tmp_path / "rank_0/graphs").mkdir()
-    (tmp_path / "rank_0/graphs/ms_output_trace_code_graph_0.ir").write_text(DOCUMENT)
+    documented(tmp_path, "Conv2D.Conv2D-op12", np.zeros(7, np.float32))
     (hit,) = find(probe_kernel.open(tmp_path), parse_line("tain_alexnet.py:175"))
     assert hit.kernels == () and hit.near == ("Conv2D-op12",)
     assert cli.main(["find", "tain_alexnet.py:175", str(tmp_path)]) == 0

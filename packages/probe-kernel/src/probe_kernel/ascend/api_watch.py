@@ -92,8 +92,8 @@ class ApiWatch:
         finally:
             local.inside -= 1
 
-    def close(self, *, quiet: bool = False) -> str:
-        """End the watch, and report and return one sentence about its result. quiet: in the log only."""
+    def close(self, *, quiet: bool = False) -> None:
+        """End the watch, and report its result in one sentence. quiet: in the log only."""
         self.on, self.over = False, True
         if self._handle is not None:
             self._handle.remove()
@@ -102,7 +102,6 @@ class ApiWatch:
         log("probe_kernel", report)
         if self.state not in ("dumped", "failed") and not quiet:  # a failure was reported when it happened
             notice(f"Probe: {report}")
-        return report
 
     def describe(self) -> str:
         if self.state == "dumped":

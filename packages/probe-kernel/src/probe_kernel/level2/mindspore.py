@@ -10,7 +10,6 @@ from probe_kernel.control.backends import backend_named
 from probe_kernel.control.description import KernelDump
 from probe_kernel.control.mindspore_run import KernelRun
 from probe_kernel.control.option_rules import check, renamed
-from probe_kernel.control.outcome import DumpOutcome
 from probe_kernel.control.readiness import find_backend
 from probe_kernel.mindspore import dump
 
@@ -100,7 +99,6 @@ class MindSporeKernels:
     """Dump the kernels of one run: prepare() opens the dump, once in a process, and close() ends it."""
 
     config: Config
-    backend: str | None = None
     run: KernelRun | None = None
     _stack: ExitStack = field(factory=ExitStack)
 
@@ -112,7 +110,7 @@ class MindSporeKernels:
         """
         if self.run is not None:
             return
-        backend = self.backend or find_backend()
+        backend = find_backend()
         if problems := mindspore_problems(self.config, backend):
             raise ConfigError(problems)
         described = description_of(self.config, backend)
@@ -143,8 +141,3 @@ class MindSporeKernels:
     def close(self) -> None:
         """End the dump, and report what was written. Further calls do nothing."""
         self._stack.close()
-
-    @property
-    def outcome(self) -> DumpOutcome | None:
-        """Return what was written, after close(); None when start() was never called."""
-        return None if self.run is None else self.run.outcome

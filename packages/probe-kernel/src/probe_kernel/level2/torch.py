@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field
-from probe_format.errors import ConfigError, Problem
+from attrs import define
+from probe_format.errors import Problem
 from probe_format.names import ApiName
 from probe_runtime.config import Config
 
@@ -41,29 +41,23 @@ def torch_notes(config: Config) -> tuple[str, ...]:
 
 @define(eq=False)
 class TorchKernels:
-    """Dump the kernels of one API call in each step. The session's patched functions call `api`."""
+    """Dump the kernels of one API call in each step. The session's patched functions call `api`.
+
+    config: one in which `torch_problems` finds none.
+    """
 
     config: Config
     watch: ApiWatch | None = None
-    reports: list[str] = field(factory=list)
-    _dumper: NpuDumper | None = None
 
     def start(self, step: int = 0) -> None:
-        """Watch for the call in this step, also after a stop().
-
-        Raises ConfigError when an option is wrong, UsageError when torch_npu is not installed or too old.
-        """
+        """Watch for the call in this step, also after a stop()."""
         if self.watch is not None:
             self.watch.on = True
             return
-        if self._dumper is None:
-            if problems := torch_problems(self.config):
-                raise ConfigError(problems)
-            self._dumper = NpuDumper(find_npu())
         name = parse_api(self.config.list[0], "list[0]")
         assert isinstance(name, ApiName)  # torch_problems has checked it
         file = write_acl(Path(self.config.dump_path) / f"step{step}", self._mode())
-        self.watch = ApiWatch(name, file, self._dumper)
+        self.watch = ApiWatch(name, file, NpuDumper(find_npu()))
 
     def api(self, key: str, original: Any, args: Any, kwargs: Any, *, composite: bool = False) -> Any:
         """Run a patched function, and dump it where it is the call."""
@@ -80,7 +74,7 @@ class TorchKernels:
         """End the step, and report the result for its call."""
         watch, self.watch = self.watch, None
         if watch is not None:
-            self.reports.append(watch.close())
+            watch.close()
 
     def close(self) -> None:
         self.step()

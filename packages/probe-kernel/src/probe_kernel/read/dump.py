@@ -33,7 +33,7 @@ def open(path: str | Path) -> "Dump":
     ranks: dict[tuple[int | None, Path], list[KernelFolder]] = {}
     for folder in found:
         # Folders of a tree without rank folders belong together where their rank is the same.
-        key = folder.rank_path if folder.layout in ("mindspore", "constants") else Path()
+        key = folder.rank_path if folder.in_rank else Path()
         ranks.setdefault((folder.rank, key), []).append(folder)
     return Dump(
         Path(path),
@@ -122,7 +122,7 @@ class Rank:
                 yield from found.problems if isinstance(found, Graph) else ()
             except (FormatError, OSError) as error:
                 yield str(error)
-        if self.iterations[0].folder.layout in ("mindspore", "constants"):
+        if self.iterations[0].folder.in_rank:
             for depth in ("*", "*/*", "*/*/*"):
                 for path in sorted(self.path.glob(depth)):
                     if path.is_file() and not find.is_beside(path.relative_to(self.path)):

@@ -66,9 +66,14 @@ class KernelFolder:
     time: str | None = None
 
     @property
+    def in_rank(self) -> bool:
+        """Return whether a folder around it is that of one rank, as in MindSpore's tree."""
+        return self.layout in ("mindspore", "constants")
+
+    @property
     def rank_path(self) -> Path:
         """Return the folder that would hold ``graphs``: rank_R in MindSpore's tree, this one in others."""
-        return self.path.parents[2] if self.layout in ("mindspore", "constants") else self.path
+        return self.path.parents[2] if self.in_rank else self.path
 
     @property
     def number(self) -> int | None:

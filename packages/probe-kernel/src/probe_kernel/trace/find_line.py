@@ -116,8 +116,7 @@ def _hits(rank: Rank, number: int, graph: Graph, operators: Sequence[Operator], 
     kernels = [
         kernel
         for iteration in rank.iterations
-        if iteration.folder.graph in (number, None)
-        or iteration.folder.layout not in ("mindspore", "constants")
+        if iteration.folder.graph in (number, None) or not iteration.folder.in_rank
         for kernel in iteration.kernels
     ]
     names = match(graph.operators, kernels, rank.order.get(number, ()))
