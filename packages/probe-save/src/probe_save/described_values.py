@@ -50,9 +50,7 @@ class DescribedValues:
 
     def __attrs_post_init__(self) -> None:
         coverage = self.journal.coverage
-        self._array_files = StepFiles(
-            self.options.directory, coverage, self.journal.writer.append, packed=self.options.packed
-        )
+        self._array_files = StepFiles(self.options, coverage, self.journal.writer.append)
         self._walk = Walk(self, lambda reason: coverage.add("unsupported", f"value: {reason}"))
 
     def place(self, record: str, *, wants_file: bool = True) -> SavedPlace:
