@@ -132,7 +132,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_runtime.environment": {"environment_number"},
     "probe_runtime.frameworks": {"framework_of", "frameworks", "packages"},
-    "probe_runtime.notice": {"log", "log_once", "notice", "user_frame"},
+    "probe_runtime.notice": {"Notices", "log", "log_once", "notice", "user_frame"},
     "probe_runtime.patching": {
         "Apis", "Function", "Held", "Label", "Listed", "NEVER_SCANNED", "Nested", "Patches", "Place", "Prepared",
         "RISK_LEVELS", "Regions", "Scan", "Switch", "Tap", "api_list", "attributes_of", "function_of", "go_down",

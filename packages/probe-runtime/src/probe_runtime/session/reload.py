@@ -1,6 +1,8 @@
 """Take a configuration file's new content between two steps of a running job (`reload`)."""
 
-from typing import Protocol
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from attrs import fields
 from probe_format.errors import ProbeError
@@ -10,14 +12,8 @@ from probe_runtime.config.config import Config
 from probe_runtime.config.source import ConfigSource
 from probe_runtime.notice import notice
 
-
-class Reconfigured(Protocol):
-    """What takes the new settings: a session."""
-
-    step_number: int
-
-    def reconfigure(self, config: Config) -> None:
-        """Dump by another configuration from the next step on."""
+if TYPE_CHECKING:
+    from .session import Session
 
 
 class Reload:
@@ -36,7 +32,7 @@ class Reload:
         elif source.arguments.get("dump_enable") is False:
             notice("Probe: dump_enable=False is an argument, and wins over the file: nothing will be dumped.")
 
-    def look(self, session: Reconfigured) -> None:
+    def look(self, session: Session) -> None:
         """Have the session take what the file has by now, if it has changed. Never raises."""
         if not self.source.changed():
             return

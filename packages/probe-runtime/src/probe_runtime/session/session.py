@@ -14,17 +14,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from attrs import define, field
 from probe_format.errors import ConfigError, ProbeError, Problem, UsageError
 from probe_format.excerpts import brief, error_text
-from probe_format.layout import SMALLEST_TABLES, holds_data
+from probe_format.layout import holds_data
 from probe_format.write import Claim, clear, explain, reason, remains
 
 from probe_runtime.config.config import Config
 from probe_runtime.config.number_ranges import parse_init_step, parse_rank_id, parse_token_range
 from probe_runtime.config.source import ConfigSource
-from probe_runtime.notice import log, notice
+from probe_runtime.notice import Notices, log, notice
 from probe_runtime.patching.patches import Patches
 from probe_runtime.patching.switch import muted
 from probe_runtime.select.filters import RankFilter, StepFilter
-from probe_runtime.watch import Allowance, Budget, Ring
+from probe_runtime.watch import Allowance, Budget
 
 from .any_session import AnySession
 from .exporter import Exporter
@@ -82,7 +82,7 @@ class Session(AnySession):
     _ranks: RankFilter = field(init=False)
     _rank_id: int | None = None
     _named: tuple[Any, str] | None = None
-    _warned: set[str] = field(factory=set)
+    _warn_once: Callable[[str], bool] = field(factory=lambda: Notices().tell, init=False)
     _skip_step: int | None = None
     _last_model: LastModel = field(factory=LastModel)
     _claim: Claim = field(init=False)
@@ -95,7 +95,7 @@ class Session(AnySession):
     exporter: Exporter | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._budget = Budget(self.config.dump_path, self._processes)
+        self._budget = Budget(self.config, self._processes)
         self.when = SessionTriggers.of(self.config, self.framework)
         self._claim = Claim(self.config.dump_path)
         tables = self.config.tables
@@ -332,18 +332,9 @@ class Session(AnySession):
     def _take(self, config: Config, opened: Opened) -> None:
         self.config, self._opened = config, opened
         self._steps, self._ranks = StepFilter(config), RankFilter(config)
-        budget = self._budget
-        budget.max_bytes, budget.min_free_bytes = config.max_bytes, config.min_free_bytes
-        budget.wants_files = config.wants_files
-        budget.tables = 0 if config.tables is None else SMALLEST_TABLES
-        if config.keep is None:
-            budget.ring = None
-        elif budget.ring is None:
-            budget.ring = Ring(config.keep.last)
-        else:
-            budget.ring.last = config.keep.last
+        self._budget.take(config)
         if self.when is not None:
-            self.when.take(config, budget.ring)
+            self.when.take(config, self._budget.ring)
 
     def _begin(self, model: Any) -> RunningStep | None:
         rank, about, opened = self._rank(), self.about, self._opened
@@ -441,11 +432,6 @@ class Session(AnySession):
 
     def _rank(self) -> int | None:
         return self.framework.rank() if self._rank_id is None else self._rank_id
-
-    def _warn_once(self, text: str) -> None:
-        if text not in self._warned:
-            self._warned.add(text)
-            notice(f"Probe: {text}")
 
 
 def _brief_trace(error: Exception) -> str:

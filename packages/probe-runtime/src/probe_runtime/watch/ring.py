@@ -9,7 +9,7 @@ from attrs import frozen
 from probe_format.excerpts import error_text
 from probe_format.write import discard
 
-from probe_runtime.notice import notice
+from probe_runtime.notice import Notices
 
 
 @frozen
@@ -34,7 +34,7 @@ class Ring:
         self.last = last
         self._steps: deque[tuple[int, list[_Written]]] = deque()
         self._pid = os.getpid()
-        self._is_hindered = False
+        self._notices = Notices()
 
     def ended(self, directories: Iterable[Path], number: int = 0) -> None:
         """Take a step that has ended, and remove the one that is too many by now.
@@ -80,12 +80,11 @@ class Ring:
         try:
             discard(written.directory, written.inode)
         except Exception as error:
-            if not self._is_hindered:
-                self._is_hindered = True
-                notice(
-                    f"Probe: {written.directory} cannot be removed, and stays: {error_text(error)}. So may later steps "
-                    "that keep would remove."
-                )
+            self._notices.tell(
+                f"{written.directory} cannot be removed, and stays: {error_text(error)}. So may later steps that keep "
+                "would remove.",
+                "a step that stays",
+            )
 
 
 def _found(directory: Path) -> _Written | None:

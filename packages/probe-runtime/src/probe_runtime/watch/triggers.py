@@ -13,7 +13,7 @@ from probe_format.excerpts import error_text
 from probe_format.write import Look, amend_report
 
 from probe_runtime.config import Config, Then
-from probe_runtime.notice import notice
+from probe_runtime.notice import Notices, notice
 
 from .judges import Judges
 from .ring import Ring
@@ -49,7 +49,7 @@ class Triggers:
         self._skips: list[Callable[[], bool]] = []
         self._recent: deque[StepSeen] = deque(maxlen=max(_REMEMBERED, config.keep.last if config.keep else 0))
         self._pid = os.getpid()
-        self._is_hindered = False
+        self._notices = Notices()
         self.observe = self._judges.observe
         self.take(config, None)
 
@@ -187,9 +187,8 @@ class Triggers:
                         amend_report(directory, lambda report: report.setdefault("triggers", []).extend(told))
 
     def _fail(self, error: Exception) -> None:
-        if not self._is_hindered:
-            self._is_hindered = True
-            notice(f"Probe: when: {error_text(error)}. Conditions may be missed, here or on other ranks.")
+        text = f"when: {error_text(error)}. Conditions may be missed, here or on other ranks."
+        self._notices.tell(text, "a fault")
 
 
 def _on(rank: int | None) -> str:
