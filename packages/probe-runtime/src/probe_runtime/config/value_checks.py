@@ -126,19 +126,21 @@ def positive(value: object, where: str) -> Checked:
 
 
 def mapping(
-    make: Callable[..., Any],
+    make: type,
     keys: Mapping[str, Check],
     what: str,
     example: str,
     required: Sequence[str] = (),
 ) -> Check:
-    """Return a check for a mapping of ``keys``, which is kept as what ``make`` makes of it.
+    """Return a check for a mapping of ``keys``, which is kept as an object of the class ``make``.
 
     what: says in a message of another value what it does not do.
     required: keys that must be there.
     """
 
     def check(value: object, where: str) -> Checked:
+        if isinstance(value, make):
+            return value, ()
         if not isinstance(value, Mapping):
             return _one(where, f"{brief(value)} {what}", example)
         found: dict[str, Any] = {}
