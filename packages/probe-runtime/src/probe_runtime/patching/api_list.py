@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,21 +53,8 @@ class Api:
         return self.source.sections[self.section][1]
 
 
-@attrs.frozen
-class Apis:
-    """The names to record, in a fixed order: an object listed twice is labelled by its first place."""
-
-    apis: tuple[Api, ...]
-
-    def __iter__(self) -> Iterator[Api]:
-        return iter(self.apis)
-
-    def __len__(self) -> int:
-        return len(self.apis)
-
-    def names(self, section: str) -> tuple[str, ...]:
-        """Return the listed names of one section."""
-        return tuple(api.name for api in self.apis if api.section == section)
+Apis = tuple[Api, ...]
+"""The names to record, in a fixed order: an object listed twice is labelled by its first place."""
 
 
 @attrs.frozen(eq=False)
@@ -130,7 +117,7 @@ def load(
     ]
     if path is not None:
         apis = _with_user_file(apis, Path(path), text, source)
-    return Apis(tuple(dict.fromkeys(apis)))
+    return tuple(dict.fromkeys(apis))
 
 
 @functools.cache
