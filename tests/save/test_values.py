@@ -17,7 +17,6 @@ import pytest
 from hostile import HOSTILE as RAISING
 from hostile import HUGE
 from probe_format.errors import UsageError
-from probe_format.tensors.array_object import array_stats
 from probe_format.tensors.stats import stats_json, stats_of
 from saving import data, document, load
 
@@ -73,13 +72,6 @@ def test_the_gradient_of_what_has_none_is_null(tmp_path: Path, value: Any) -> No
     assert set(leaves(found["x_grad.0.debug"])) == {None}
 
 
-def agree(numbers: dict[str, Any], reference: dict[str, Any]) -> None:
-    assert set(numbers) == set(reference)
-    for key, value in reference.items():
-        near = isinstance(value, float)
-        assert numbers[key] == (pytest.approx(value, rel=1e-5, abs=1e-6) if near else value), key
-
-
 DTYPES = ["f4", "f8", "f2", "i1", "u8", "i4", "?", "c8", "c16", ">f4", "<i8", "g"]
 
 
@@ -90,8 +82,9 @@ def test_arrays_keep_their_bytes_and_numbers(tmp_path: Path, dtype: str, shape: 
     with ps.Saver(dump_path=tmp_path, task="tensor", summary_mode="md5") as saver:
         saver.save(array, "x")
     tensor = data(tmp_path)["x.0.debug"]
-    expected = stats_json(stats_of(array))
-    agree({key: tensor[key] for key in expected}, expected)
+    for key, value in stats_json(stats_of(array)).items():
+        near = isinstance(value, float)
+        assert tensor[key] == (pytest.approx(value, rel=1e-5, abs=1e-6) if near else value), key
     assert len(tensor["md5"]) == 8
     if not array.size:
         assert "data_name" not in tensor
@@ -146,16 +139,6 @@ def test_more_kinds_of_float(tmp_path: Path) -> None:
         assert load(tmp_path, f"{kind}.0.debug").tolist() == values
     assert found["int4.0.debug"]["Min"] == -2
     assert load(tmp_path, "int4.0.debug").tolist() == [0, -2, 1, 0]
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("spoil", [None, np.nan, np.inf, 60000.0])
-def test_large_arrays_have_the_reference_numbers(dtype: Any, spoil: float | None) -> None:
-    a = np.random.default_rng(0).standard_normal(400_001).astype(dtype)
-    if spoil is not None:
-        a[123_456] = spoil
-    fast, reference = stats_json(array_stats(a)), stats_json(stats_of(a))
-    agree(fast, reference)
 
 
 HOSTILE = [

@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from types import CodeType, FrameType, ModuleType
@@ -280,22 +280,16 @@ def test_threads() -> None:
     start = threading.Barrier(8)
     got: list[tuple[int, bool]] = []
 
-    def here() -> None:
+    def here(_: int) -> None:
         start.wait()
         for _ in range(100):
             got.append(table.intern()[:2])
 
-    def run(target: Callable[[], None]) -> None:
-        threads = [threading.Thread(target=target) for _ in range(8)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-
     switch = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        run(here)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(here, range(8)))
     finally:
         sys.setswitchinterval(switch)
     assert {n for n, _ in got} == {0}

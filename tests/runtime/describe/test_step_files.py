@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -262,11 +263,8 @@ def test_threads_and_forked_children_share_no_place(tmp_path):
         for at in range(first, first + 100):
             files.save(SLOT, (at,), "npy", npy_bytes(np.full(20, at // 2)))
 
-    threads = [threading.Thread(target=save, args=(100 * n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(save, range(0, 400, 100)))
     child = os.fork()
     if not child:
         save(400)

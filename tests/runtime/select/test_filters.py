@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -266,22 +266,16 @@ def test_threads_share_one_filter() -> None:
             got[i].append(keep.enter(name) and keep.backward(name))
             keep.leave(name)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
     assert got == [[bool(n % 2) for n in range(200)]] * 8
 
 
 def test_a_scope_is_open_for_every_thread() -> None:
     keep = NameFilter(resolve(scope=["Torch.a.0.forward", "Torch.b.0.forward"]))
     keep.enter("Torch.a.0.forward")
-    inside: list[bool] = []
-    thread = threading.Thread(target=lambda: inside.append(keep.enter("Torch.elsewhere.0.forward")))
-    thread.start()
-    thread.join()
-    assert inside == [True]
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(keep.enter, "Torch.elsewhere.0.forward").result()
 
 
 # ---------------- properties
