@@ -96,7 +96,7 @@ class Session(AnySession):
 
     def __attrs_post_init__(self) -> None:
         self._budget = Budget(self.config, self._processes)
-        self.when = SessionTriggers.of(self.config, self.framework)
+        self.when = SessionTriggers(self.config, self.framework) if self.config.when else None
         self._claim = Claim(self.config.dump_path)
         tables = self.config.tables
         self.exporter = None if tables is None else Exporter(self.config.dump_path, tables)
@@ -183,13 +183,14 @@ class Session(AnySession):
         ahead: how many steps after this one may come as well; None where it is not known yet which one comes.
         """
         numbers = range(self.step_number, self.step_number + (ahead or 0) + 1)
+        raised = self._raised(self.step_number)
         wanted = (
-            self._level(numbers[0]) != "L0"
+            (raised or self).config.level != "L0"
             and not self.closed
             and (ahead is None or any(map(self._takes, numbers)))
             and self._ranks(self._rank())
         )
-        patches = self.patches if self.when is None else self.when.patches_at(numbers[0], self.patches)
+        patches = self.patches if raised is None else raised.opened(self.patches).patches
         if self._ready is not None and not (wanted and patches is self._ready):
             self.unready()
         if wanted and self._ready is None:
@@ -254,7 +255,7 @@ class Session(AnySession):
         """Take a value of the run, for the conditions under `when`."""
         if self.when is not None:
             with muted():  # to read a tensor is no call of the user's
-                self.when.triggers.observe(name, value)
+                self.when.observe(name, value)
 
     def set_init_step(self, step: Any) -> None:
         """Number the steps from ``step``, as when a run resumes from a checkpoint.
@@ -339,8 +340,7 @@ class Session(AnySession):
     def _begin(self, model: Any) -> RunningStep | None:
         rank, about, opened = self._rank(), self.about, self._opened
         if (raised := self._raised(self.step_number)) is not None:
-            opened, cause = raised.opens(self.step_number, self.patches)
-            about = {**about, **cause}
+            opened, about = raised.opened(self.patches), {**about, **raised.cause_of(self.step_number)}
         base, open_step = opened.target_for(self.config.dump_path, model)
         try:
             allowance = self._budget.begin() if self._is_counted else None
@@ -364,7 +364,7 @@ class Session(AnySession):
                     self._allowance = allowance
                     run.limit(allowance)
                 if self.when is not None:
-                    run.watch_for(self.when.triggers.moments)
+                    run.watch_for(self.when.moments)
                 return run
             notice(
                 f"Probe: {directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
@@ -383,7 +383,7 @@ class Session(AnySession):
         if allowance is not None and run is not None:
             self._budget.ended(allowance, run.directories)
         if self.when is not None:
-            self.when.triggers.ended(self.step_number, self._rank(), {} if run is None else run.looks, report)
+            self.when.ended(self.step_number, self._rank(), {} if run is None else run.looks, report)
         elif self._budget.ring is not None and run is not None:
             self._budget.ring.ended(run.directories, self.step_number)
         self._budget.settle()
@@ -406,10 +406,6 @@ class Session(AnySession):
             "or PrecisionDebugger(model=...). Level L1 works without."
         )
 
-    def _level(self, number: int) -> str:
-        raised = self._raised(number)
-        return (self.config if raised is None else raised.triggers.config).level
-
     def _takes(self, number: int) -> bool:
         """Return whether a step is to be dumped, as far as its number says."""
         wanted = self._steps(number) or self._raised(number) is not None
@@ -417,7 +413,7 @@ class Session(AnySession):
 
     def _raised(self, number: int) -> SessionTriggers | None:
         """Return the triggers, where a step is dumped because of one."""
-        return self.when if self.when is not None and self.when.dumps(number) else None
+        return self.when if self.when is not None and self.when.of(number) is not None else None
 
     @property
     def _is_counted(self) -> bool:

@@ -88,6 +88,11 @@ class Triggers:
         covers = (each for each in self._fired if each.at <= number < each.at + self._then.steps)
         return next(covers, None)
 
+    def cause_of(self, number: int) -> dict[str, Any]:
+        """Return what the header of a step says of the trigger because of which it is dumped."""
+        trigger = self.of(number)
+        return {} if trigger is None else trigger.cause
+
     def close(self) -> None:
         """Put back what the signals did before."""
         self._judges.close()
