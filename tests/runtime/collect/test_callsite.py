@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import linecache
 import os
 import sys
@@ -32,7 +33,8 @@ def module(tmp_path: Path, name: str, source: str) -> ModuleType:
 
 
 def frames() -> tuple[str, ...]:
-    return callsite.frames(sys._getframe(1))
+    here = inspect.currentframe()
+    return callsite.frames(here and here.f_back)
 
 
 USER = "def forward(self, call):\n    x = 1\n    return call()  # the call\n"
