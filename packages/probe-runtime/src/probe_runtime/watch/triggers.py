@@ -25,10 +25,6 @@ from .trigger_file import Trigger, TriggerFile
 _REMEMBERED = 8
 
 
-def _nothing(triggers: Sequence[Trigger]) -> None:
-    """Do nothing."""
-
-
 class Triggers:
     """What one process does at the end of each of its steps. Nothing of it raises into the run."""
 
@@ -40,7 +36,7 @@ class Triggers:
         if not config.kind.calls:  # a row is no dump
             self._then = evolve(self._then, level=self._then.level or "mix", task=self._then.task or "tensor")
         self._row: WatchedRow | None = None
-        self.tell: Callable[[Sequence[Trigger]], None] = _nothing
+        self.tell: Callable[[Sequence[Trigger]], None] = lambda triggers: None
         """Called with the triggers of one step."""
         self._ring: Ring | None = None
         self._file = TriggerFile(config.dump_path)

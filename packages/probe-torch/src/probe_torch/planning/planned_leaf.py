@@ -33,13 +33,7 @@ class PlannedLeaf(TensorLeaf):
         self._contents = itertools.count(1)
         self._content_of: defaultdict[Hashable, int] = defaultdict(self._contents.__next__)
         self._storages: dict[int, torch.UntypedStorage] = {}
-        self._typical = partial(
-            typical_numbers,
-            statistics=options.statistics,
-            checksum=options.checksum,
-            zero_count=options.zero_count,
-            sketch=options.sketch,
-        )
+        self._typical = partial(typical_numbers, options)
 
     def _views(self, t: torch.Tensor) -> list[TensorView]:
         (found,) = super()._views(t)
