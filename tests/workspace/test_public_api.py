@@ -122,8 +122,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.auto": {"AutoSteps", "Containment", "Scene", "named_by_job", "search"},
     "probe_runtime.config": {
         "AllSettings", "Check", "Checked", "Condition", "Config", "ConfigEntry", "ConfigFile", "Findings", "Settings",
-        "StepNumbers", "StepRule", "Then", "choice", "compact", "declared_keys", "earlier_dump", "flag", "key", "load",
-        "parse_init_step", "resolve",
+        "StepNumbers", "StepRule", "Then", "choice", "compact", "declared_keys", "dump_path_problem", "flag", "key",
+        "load", "parse_init_step", "resolve",
     },
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
@@ -140,7 +140,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "quiet", "replaced", "resolve_owner", "stand_in", "suspended", "thread", "without_ours",
     },
     "probe_runtime.planning": {"CountedFiles", "DumpPlan", "loss_in", "outcome", "typical_numbers", "wanted"},
-    "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
+    "probe_runtime.select": {"NameFilter"},
     "probe_runtime.session": {
         "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "JointStep", "KernelSession", "Move", "Opened",
         "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "class_or_instance", "kernel_package",

@@ -9,8 +9,6 @@ from probe_format.errors import Problem
 from probe_format.excerpts import brief
 from probe_format.suggest import did_you_mean
 
-from .number_ranges import parse_numbers
-
 Checked = tuple[Any, tuple[Problem, ...]]
 """The value and its problems. With a problem the value has no meaning."""
 Check = Callable[[object, str], Checked]
@@ -111,9 +109,6 @@ def _strings(value: object, where: str, example: str) -> tuple[list[tuple[int, s
         else:
             problems.append(Problem(f"{where}[{i}]", f"{_is(item)}, not a string.", f"Write e.g. {example}."))
     return good, problems
-
-
-numbers: Check = parse_numbers
 
 
 def positive(value: object, where: str) -> Checked:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from probe_format.suggest import nearest
 
 from probe_runtime.yaml_text import MOST_BYTES, YamlError, parse, parse_own
 
-from .lookup import resolve_owner
+from .lookup import go_down, is_function, resolve_owner
 
 RISK_LEVELS = ("ALL", "FOCUS", "CORE")
 
@@ -201,14 +200,11 @@ def _problem_with(
 
 
 def _is_callable(owner: Any, name: str) -> bool:
-    found = owner
-    for part in name.split("."):
-        # A framework's __getattr__ may import modules, warn, or raise errors of any kind for an unknown name.
-        try:
-            found = getattr(found, part)
-        except Exception:
-            return False
-    return callable(found) and not inspect.isclass(found)
+    # A framework's __getattr__ may import modules, warn, or raise errors of any kind for an unknown name.
+    try:
+        return is_function(*go_down(owner, name))
+    except Exception:
+        return False
 
 
 def _remedy(name: str, known: Iterable[str], source: ApiFile) -> str:

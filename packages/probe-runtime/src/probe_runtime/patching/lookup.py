@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from probe_format.errors import ProbeError
 
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from .api_list import Api
 
 
-class Wrap(Protocol):
-    """A function that makes the wrapper of ``original``; pickle will find it as ``qualname`` in ``module``."""
-
-    def __call__(self, label: Label, original: Function, module: str, qualname: str, /) -> Function: ...
+Wrap = Callable[[Label, Function, str, str], Function]
+"""Takes (label, original, module, qualname) and returns the wrapper, which pickle will find under these names."""
 
 
 def resolve_owner(path: str) -> Any | None:

@@ -1,4 +1,4 @@
-"""Select steps, ranks, and calls by name, as a configuration asks for (spec/config.md)."""
+"""Select calls by name, as a configuration asks for (spec/config.md)."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -10,33 +10,6 @@ from probe_format.suggest import nearest_names
 from probe_runtime.config.config import Config
 
 from .window import windows
-
-
-class StepFilter:
-    """Decide whether a step is to be dumped: those in `step`, all without it, and none where `dump_enable` is false."""
-
-    def __init__(self, config: Config) -> None:
-        self._steps = config.step
-        self._is_off = config.dump_enable is False
-        self.last = config.step.last
-        """The last step to dump; None when every step is dumped."""
-
-    def __call__(self, step: int) -> bool:
-        return not self._is_off and (not self._steps or step in self._steps)
-
-    def over(self, step: int) -> bool:
-        """Return whether neither ``step`` nor any later step is to be dumped."""
-        return self.last is not None and step > self.last
-
-
-class RankFilter:
-    """Decide whether a process is to be dumped. A process without a rank (None) counts as rank 0."""
-
-    def __init__(self, config: Config) -> None:
-        self._ranks = config.rank
-
-    def __call__(self, rank: int | None) -> bool:
-        return not self._ranks or (rank or 0) in self._ranks
 
 
 @frozen

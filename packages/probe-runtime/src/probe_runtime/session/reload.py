@@ -22,10 +22,9 @@ class Reload:
     source: the file, and the arguments that win over it.
     """
 
-    def __init__(self, source: ConfigSource, config: Config) -> None:
-        """Follow it from now on. config: what it had when it was read first."""
+    def __init__(self, source: ConfigSource) -> None:
+        """Follow it from now on."""
         self.source = source
-        self._config = config
         self._complaint = ""
         if source.path is None:
             notice("Probe: reload and dump_enable are for a configuration file; there is none to read again.")
@@ -36,10 +35,10 @@ class Reload:
         """Have the session take what the file has by now, if it has changed. Never raises."""
         if not self.source.changed():
             return
+        before = session.config
         try:
-            config = self.source.read_again(self._config)
-            changes = _changes(self._config, config)
-            if changes:
+            config = self.source.read_again(before)
+            if changes := _changes(before, config):
                 session.reconfigure(config)
         except Exception as error:
             complaint = str(error) if isinstance(error, ProbeError) else error_text(error)
@@ -49,9 +48,9 @@ class Reload:
                 )
             self._complaint = complaint
             return
-        said = [text for text in config.warnings if text not in self._config.warnings]
-        self._config, self._complaint = config, ""
+        self._complaint = ""
         if changes:
+            said = [text for text in config.warnings if text not in before.warnings]
             at = f"from step {session.step_number} on"
             notice("\n".join([f"Probe: {self.source.path} was read again; {at}: {changes}.", *said]))
 

@@ -23,7 +23,6 @@ from probe_runtime.config.source import ConfigSource
 from probe_runtime.notice import Notices, log, notice
 from probe_runtime.patching.patches import Patches
 from probe_runtime.patching.switch import muted
-from probe_runtime.select.filters import RankFilter, StepFilter
 from probe_runtime.watch import Allowance, Budget
 
 from .any_session import AnySession
@@ -78,8 +77,6 @@ class Session(AnySession):
     run: RunningStep | None = None
     about: dict[str, Any] = field(factory=dict)
     reload: Reload | None = None
-    _steps: StepFilter = field(init=False)
-    _ranks: RankFilter = field(init=False)
     _rank_id: int | None = None
     _named: tuple[Any, str] | None = None
     _warn_once: Callable[[str], bool] = field(factory=lambda: Notices().tell, init=False)
@@ -136,9 +133,7 @@ class Session(AnySession):
         self._rank_id = parse_rank_id(rank_id, self._rank_id)
         if given is not None:
             self._last_model.note(given)
-        if not self._takes(self.step_number):
-            return
-        if not self._ranks(self._rank()):
+        if not (self._takes(self.step_number) and self.config.wants_rank(self._rank())):
             return
         if self.run is not None and self.run.running:
             self._warn_once(
@@ -147,14 +142,12 @@ class Session(AnySession):
             return
         if self.run is None:
             self.run = self._begin(model)
-            if self.run is None:
-                return
-        gate = None if tokens is None else TokenGate(*tokens)
+        if (run := self.run) is None:
+            return
         if self._named is not None:
-            self.run.table.add_named(*self._named)
-        run = self.run
+            run.table.add_named(*self._named)
         with self._guarded(run, "start()"):
-            run.resume(model, gate)
+            run.resume(model, None if tokens is None else TokenGate(*tokens))
 
     def reconfigure(self, config: Config) -> None:
         """Dump by another configuration from the next step on; `dump_path` stays. Call it between two steps.
@@ -188,7 +181,7 @@ class Session(AnySession):
             (raised or self).config.level != "L0"
             and not self.closed
             and (ahead is None or any(map(self._takes, numbers)))
-            and self._ranks(self._rank())
+            and self.config.wants_rank(self._rank())
         )
         patches = self.patches if raised is None else raised.opened(self.patches).patches
         if self._ready is not None and not (wanted and patches is self._ready):
@@ -210,8 +203,8 @@ class Session(AnySession):
         Raises an error of the run that only Probe has met.
         """
         if self.run is None or not self.run.running:
-            wanted = self._takes(self.step_number) and self._ranks(self._rank()) and self._skip_step is None
-            if wanted and not self.closed:
+            wanted = self._takes(self.step_number) and self.config.wants_rank(self._rank())
+            if wanted and self._skip_step is None and not self.closed:
                 self._warn_once("stop() was called without start(); it has no effect.")
             return
         run = self.run
@@ -239,7 +232,8 @@ class Session(AnySession):
         self._claim.rest()
         self.step_number += 1
         self._skip_step = None
-        if run is not None and self._steps.over(self.step_number):
+        last = self.config.step.last
+        if run is not None and last is not None and self.step_number > last:
             log(self.framework.package, f"every step asked for is dumped, below {self.config.dump_path}")
         if self.reload is not None:
             self.reload.look(self)
@@ -286,7 +280,7 @@ class Session(AnySession):
         """End `module_dump`. Raises UsageError when none is open."""
         if self._named is None:
             raise UsageError("module_dump_end() was called, but no module_dump(module, name) is open.")
-        if self._named is not None and self.run is not None:
+        if self.run is not None:
             self.run.table.entries.pop(id(self._named[0]), None)
         self._named = None
 
@@ -332,7 +326,6 @@ class Session(AnySession):
 
     def _take(self, config: Config, opened: Opened) -> None:
         self.config, self._opened = config, opened
-        self._steps, self._ranks = StepFilter(config), RankFilter(config)
         self._budget.take(config)
         if self.when is not None:
             self.when.take(config, self._budget.ring)
@@ -408,7 +401,7 @@ class Session(AnySession):
 
     def _takes(self, number: int) -> bool:
         """Return whether a step is to be dumped, as far as its number says."""
-        wanted = self._steps(number) or self._raised(number) is not None
+        wanted = self.config.wants_step(number) or self._raised(number) is not None
         return wanted and self.config.dump_enable is not False and self._skip_step != number
 
     def _raised(self, number: int) -> SessionTriggers | None:
