@@ -200,13 +200,6 @@ class _KnownFrame:
     further: _KnownFrames = field(factory=dict)
     found: _KnownStack | None = None
 
-    def split(self) -> None:
-        """Make room for a second stack. A thread that reads meanwhile finds the first in the old place or the new."""
-        only = self.only
-        if only is not None:
-            _insert_at(self, *only)
-            self.only = None
-
 
 def _insert(nodes: _KnownFrames, path: tuple[Pair, ...], stack: _KnownStack) -> None:
     """Put a stack in the tree, where it may be already."""
@@ -218,14 +211,14 @@ def _insert(nodes: _KnownFrames, path: tuple[Pair, ...], stack: _KnownStack) -> 
         if node is None:
             nodes[lasti] = _KnownFrame(code, first, (path[depth + 1 :], stack))
             return
-        node.split()
+        if node.only is not None:
+            # A thread that reads meanwhile finds the first stack in the old place or the new.
+            further, known = node.only
+            if further:
+                _insert(node.further, further, known)
+            else:
+                node.found = known
+            node.only = None
         nodes = node.further
     if node is not None:
-        node.found = stack
-
-
-def _insert_at(node: _KnownFrame, path: tuple[Pair, ...], stack: _KnownStack) -> None:
-    if path:
-        _insert(node.further, path, stack)
-    else:
         node.found = stack
