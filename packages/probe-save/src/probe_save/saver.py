@@ -234,10 +234,8 @@ class Saver:
 
     def _in_forked_child(self) -> None:
         run, self._run = self._run, None
-        self._lock, self._opening = (
-            threading.RLock(),
-            False,
-        )  # in the parent, another thread may have held the old one
+        self._lock = threading.RLock()  # in the parent, another thread may have held the old one
+        self._opening = False
         self._child = True
         if run is not None:
             run.disown()

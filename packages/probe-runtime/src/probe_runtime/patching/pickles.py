@@ -55,11 +55,8 @@ def naming(base: Any) -> Any:
                 (owner, name, present), self._moved = self._moved, None
                 setattr(owner, name, present)
 
-    Pickler.__module__, Pickler.__qualname__, Pickler.__doc__ = (
-        base.__module__,
-        base.__qualname__,
-        base.__doc__,
-    )
+    for name in ("__module__", "__qualname__", "__doc__"):
+        setattr(Pickler, name, getattr(base, name))
     return Pickler
 
 
