@@ -122,8 +122,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.auto": {"AutoSteps", "Containment", "Scene", "named_by_job", "search"},
     "probe_runtime.config": {
         "AllSettings", "Check", "Checked", "Condition", "Config", "ConfigEntry", "ConfigFile", "Findings", "Settings",
-        "StepNumbers", "StepRule", "Then", "choice", "compact", "declared_keys", "dump_path_problem", "flag", "key",
-        "load", "parse_init_step", "resolve",
+        "StepNumbers", "StepRule", "Then", "choice", "compact", "declared_keys", "flag", "key", "load",
+        "parse_init_step", "path_problem", "resolve",
     },
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {

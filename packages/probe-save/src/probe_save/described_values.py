@@ -34,8 +34,7 @@ class SavedPlace(Placement):
 class DescribedValues:
     """Describe values, and count the tensors in them. Safe to use from many threads."""
 
-    tensor_types: frozenset[type] = field(default=frozenset(), init=False)
-    constant_types: frozenset[type] = field(default=frozenset(), init=False)
+    tensor_types = constant_types = frozenset[type]()
     journal: StepJournal
     options: TensorOptions
     wants_files: bool

@@ -14,15 +14,7 @@ from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.excerpts import brief, error_text
 from probe_format.layout import existing_dump
 from probe_format.write import Claim, clear, explain, reason, remains
-from probe_runtime.config import (
-    AllSettings,
-    Config,
-    ConfigFile,
-    dump_path_problem,
-    load,
-    parse_init_step,
-    resolve,
-)
+from probe_runtime.config import AllSettings, Config, ConfigFile, load, parse_init_step, path_problem, resolve
 from probe_runtime.describe import RunError
 from probe_runtime.notice import log, notice
 
@@ -53,7 +45,7 @@ class Saver:
 
         config = _resolved(config_path, **settings)
         rank = current_rank()
-        if (problem := dump_path_problem(config, rank, lambda: _earlier(config, rank))) is not None:
+        if (problem := path_problem(config, rank, lambda: _earlier(config, rank))) is not None:
             raise ConfigError([problem])
         self._begin(config, f"probe-save {__version__}", None)
 

@@ -160,9 +160,7 @@ def hindrances(config: Config, locate: LocateKey) -> Iterator[str]:
             yield f"{at}: {text!r} is not the full name of a call, such as {_EXAMPLES[config.level]}."
 
 
-def dump_path_problem(
-    config: Config, rank: int | None, earlier: Callable[[], Sequence[Path]]
-) -> Problem | None:
+def path_problem(config: Config, rank: int | None, earlier: Callable[[], Sequence[Path]]) -> Problem | None:
     """Return what is wrong with dump_path: it cannot be written to, or holds an earlier dump that would be mixed up.
 
     rank: of this process; None when not distributed.

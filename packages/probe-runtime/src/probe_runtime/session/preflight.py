@@ -8,7 +8,7 @@ from probe_format.layout import watch_file
 from probe_format.watch import free_place
 
 from probe_runtime.config.config import Config
-from probe_runtime.config.cross_checks import dump_path_problem, earlier_ranks
+from probe_runtime.config.cross_checks import earlier_ranks, path_problem
 from probe_runtime.config.number_ranges import compact
 from probe_runtime.notice import notice
 
@@ -33,7 +33,7 @@ def preflight(
     Raises ConfigError with every problem, ``found`` included.
     """
     problems = list(found)
-    if (problem := dump_path_problem(config, rank, lambda: _earlier(config, rank))) is not None:
+    if (problem := path_problem(config, rank, lambda: _earlier(config, rank))) is not None:
         problems.append(problem)
     warning = check_rank(config, world_size, launcher)
     if warning is not None and world_size is not None:

@@ -17,9 +17,8 @@ class ParameterNames:
 
     models_in: Callable[[Any], Iterable[Any]]
     named: Callable[[Any], Iterable[tuple[str, Any]]]
-    _models: dict[int, tuple[weakref.ref[Any], str]] = field(
-        factory=dict
-    )  # each with what its paths begin with
+    # Each with what its paths begin with.
+    _models: dict[int, tuple[weakref.ref[Any], str]] = field(factory=dict)
     _names: dict[int, tuple[weakref.ref[Any], tuple[str, str]]] = field(factory=dict)
 
     def add(self, model: Any) -> bool:
