@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib
+import operator
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -110,9 +111,7 @@ def _function(name: str) -> Callable[[], Any]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        found: Any = operator.attrgetter(attribute)(importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as e:
         raise UsageError(f"{name} cannot be taken from {os.getcwd()}: {error_text(e)}.") from e
     if not callable(found):
