@@ -37,29 +37,25 @@ def test_counts_by_name_and_step(tmp_path: Path) -> None:
         assert list(data(tmp_path, step)) == ["a.0.debug", "b.0.debug", "a.1.debug"]
 
 
-def test_a_name_that_ends_like_a_gradient_overwrites_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "values", "gradients"),
+    [
+        (["x", "x_grad", "x"], "x.0 x_grad.1 x.1", "x_grad.0 x_grad.2 x_grad_grad.1"),
+        (["x_grad", "x", "x"], "x_grad.0 x.0 x.1", "x_grad.1 x_grad.2 x_grad_grad.0"),
+    ],
+)
+def test_a_name_that_ends_like_a_gradient_overwrites_none(
+    names: list[str], values: str, gradients: str, tmp_path: Path
+) -> None:
     with ps.Saver(dump_path=tmp_path) as saver:
-        saver.save(1, "x")
-        saver.save(2, "x_grad")
-        saver.save(3, "x")
+        for number, name in enumerate(names):
+            saver.save(number, name)
     found = data(tmp_path)
-    assert len(found) == 6
-    assert sorted(v["value"] for v in found.values() if v) == [1, 2, 3]
-    assert [name for name, v in found.items() if v] == ["x.0.debug", "x_grad.1.debug", "x.1.debug"]
-
-
-def test_a_value_has_its_number_whatever_its_gradient_is_called(tmp_path: Path) -> None:
-    with ps.Saver(dump_path=tmp_path) as saver:
-        saver.save(1, "x_grad")
-        saver.save(2, "x")
-        saver.save(3, "x")
-    found = data(tmp_path)
-    assert {name: v["value"] for name, v in found.items() if v} == {
-        "x_grad.0.debug": 1, "x.0.debug": 2, "x.1.debug": 3,
-    }  # fmt: skip
+    kept = [f"{name}.debug" for name in values.split()]
+    assert [(name, v["value"]) for name, v in found.items() if v] == [*zip(kept, range(3), strict=True)]
     assert sorted(name for name, v in found.items() if v is None) == [
-        "x_grad.1.debug", "x_grad.2.debug", "x_grad_grad.0.debug",
-    ]  # fmt: skip
+        f"{name}.debug" for name in gradients.split()
+    ]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -259,13 +260,10 @@ def test_second_order(full: ps.Saver, tmp_path: Path) -> None:
 
 
 def test_backward_in_another_thread(full: ps.Saver, tmp_path: Path) -> None:
-    import threading
-
     x = torch.ones(2, requires_grad=True)
     y = full.save(x * 2, "y")
-    thread = threading.Thread(target=lambda: y.sum().backward())
-    thread.start()
-    thread.join()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(y.sum().backward).result()
     full.step()
     assert data(tmp_path)["y_grad.0.debug"]["Max"] == 1
 

@@ -73,11 +73,11 @@ def test_the_gradient_of_what_has_none_is_null(tmp_path: Path, value: Any) -> No
     assert set(leaves(found["x_grad.0.debug"])) == {None}
 
 
-def agree(numbers: dict[str, Any], reference: dict[str, Any]) -> None:
-    assert set(numbers) == set(reference)
-    for key, value in reference.items():
-        near = isinstance(value, float)
-        assert numbers[key] == (pytest.approx(value, rel=1e-5, abs=1e-6) if near else value), key
+def nearly(numbers: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: pytest.approx(value, rel=1e-5, abs=1e-6) if isinstance(value, float) else value
+        for key, value in numbers.items()
+    }
 
 
 DTYPES = ["f4", "f8", "f2", "i1", "u8", "i4", "?", "c8", "c16", ">f4", "<i8", "g"]
@@ -91,7 +91,7 @@ def test_arrays_keep_their_bytes_and_numbers(tmp_path: Path, dtype: str, shape: 
         saver.save(array, "x")
     tensor = data(tmp_path)["x.0.debug"]
     expected = stats_json(stats_of(array))
-    agree({key: tensor[key] for key in expected}, expected)
+    assert {key: tensor[key] for key in expected} == nearly(expected)
     assert len(tensor["md5"]) == 8
     if not array.size:
         assert "data_name" not in tensor
@@ -148,14 +148,11 @@ def test_more_kinds_of_float(tmp_path: Path) -> None:
     assert load(tmp_path, "int4.0.debug").tolist() == [0, -2, 1, 0]
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("spoil", [None, np.nan, np.inf, 60000.0])
-def test_large_arrays_have_the_reference_numbers(dtype: Any, spoil: float | None) -> None:
-    a = np.random.default_rng(0).standard_normal(400_001).astype(dtype)
-    if spoil is not None:
-        a[123_456] = spoil
-    fast, reference = stats_json(array_stats(a)), stats_json(stats_of(a))
-    agree(fast, reference)
+@pytest.mark.parametrize("spoil", [0.5, np.nan, np.inf, 60000.0])
+def test_a_large_array_of_half_floats_has_the_reference_numbers(spoil: float) -> None:
+    a = np.random.default_rng(0).standard_normal(400_001).astype(np.float16)
+    a[123_456] = spoil
+    assert stats_json(array_stats(a)) == nearly(stats_json(stats_of(a)))
 
 
 HOSTILE = [

@@ -17,6 +17,7 @@ from probe_format import open
 from probe_format.cli.main import main as probe
 from probe_format.layout import find_steps
 from probe_format.read.verify import verify
+from probe_runtime.config import resolve
 from probe_runtime.watch import Allowance, Budget
 
 BLOCK = 4096
@@ -225,7 +226,7 @@ def test_a_larger_limit_is_taken_in_the_running_job(
 
 
 def test_each_process_has_its_part(tmp_path: Path) -> None:
-    budget = Budget(tmp_path, lambda: 4, max_bytes=4_000_000)
+    budget = Budget(resolve(dump_path=tmp_path, max_bytes=4_000_000), lambda: 4)
     assert budget.begin() is not None
     left, why = budget.left(0)
     assert left == 1_000_000 and "this process's part of 4,000,000" in why
@@ -298,7 +299,7 @@ def test_without_a_limit_a_full_disk_ends_steps_and_not_the_run(start: Any, smal
 def test_files_and_numbers_are_claimed_by_many_threads(tmp_path: Path) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    budget = Budget(tmp_path, lambda: 1, max_bytes=1 << 20)
+    budget = Budget(resolve(dump_path=tmp_path, max_bytes=1 << 20), lambda: 1)
     step = budget.begin()
     assert isinstance(step, Allowance)
     made: list[str] = []

@@ -122,8 +122,8 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.auto": {"AutoSteps", "Containment", "Scene", "named_by_job", "search"},
     "probe_runtime.config": {
         "AllSettings", "Check", "Checked", "Condition", "Config", "ConfigEntry", "ConfigFile", "Findings", "Settings",
-        "StepNumbers", "StepRule", "Then", "choice", "compact", "declared_keys", "earlier_dump", "flag", "key", "load",
-        "parse_init_step", "resolve",
+        "StepNumbers", "StepRule", "Then", "choice", "compact", "declared_keys", "flag", "key", "load",
+        "parse_init_step", "path_problem", "resolve",
     },
     "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
     "probe_runtime.describe": {
@@ -132,7 +132,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     },
     "probe_runtime.environment": {"environment_number"},
     "probe_runtime.frameworks": {"framework_of", "frameworks", "packages"},
-    "probe_runtime.notice": {"log", "log_once", "notice", "user_frame"},
+    "probe_runtime.notice": {"Notices", "log", "log_once", "notice", "user_frame"},
     "probe_runtime.patching": {
         "Apis", "Function", "Held", "Label", "Listed", "NEVER_SCANNED", "Nested", "Patches", "Place", "Prepared",
         "RISK_LEVELS", "Regions", "Scan", "Switch", "Tap", "api_list", "attributes_of", "function_of", "go_down",
@@ -140,7 +140,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "quiet", "replaced", "resolve_owner", "stand_in", "suspended", "thread", "without_ours",
     },
     "probe_runtime.planning": {"CountedFiles", "DumpPlan", "loss_in", "outcome", "typical_numbers", "wanted"},
-    "probe_runtime.select": {"NameFilter", "RankFilter", "StepFilter"},
+    "probe_runtime.select": {"NameFilter"},
     "probe_runtime.session": {
         "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "JointStep", "KernelSession", "Move", "Opened",
         "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "class_or_instance", "kernel_package",

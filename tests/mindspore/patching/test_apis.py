@@ -63,7 +63,7 @@ def listing() -> Listing:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_section_is_a_list(section: str) -> None:
-    assert len(load_apis(views=True).names(section)) > 10
+    assert sum(api.section == section for api in load_apis(views=True)) > 10
 
 
 def msprobe_names() -> set[tuple[str, str]]:

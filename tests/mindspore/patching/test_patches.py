@@ -18,7 +18,7 @@ from contract_patches import Surface
 from mindspore import Parameter, Tensor, mint, nn, ops
 from mindspore.mint.nn import functional as early_module
 from probe_format.errors import UsageError
-from probe_mindspore.patching.apis import Apis, load_apis
+from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.patches import Patches
 from probe_runtime.patching.lookup import go_down, resolve_owner
 from tapping import Recorder, identities
@@ -101,7 +101,7 @@ def surface() -> Surface:
         names=patched_names, find=find, listed=1300, signed=700, functions=ops, prefix="Functional",
         ones=lambda *shape: Tensor(np.ones(shape, np.float32)),
         two_calls=lambda x: (ops.rank(x), x + 1), called=("Functional.rank", "Tensor.__add__"),
-        activations=ops, another=lambda: Patches(EVERYTHING, Recorder()), none=lambda tap: Patches(Apis(()), tap),
+        activations=ops, another=lambda: Patches(EVERYTHING, Recorder()), none=lambda tap: Patches((), tap),
         net=Net, net_input=lambda: tensor(1, 2),
         net_calls=["Functional.gelu", "Functional.relu", "MintFunctional.silu", "Functional.tanh"],
         users_file=USERS_FILE, users_calls=USERS_CALLS, callers=CALLERS,

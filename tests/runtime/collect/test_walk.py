@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -310,9 +310,6 @@ def test_threads_walk_at_the_same_time() -> None:
             if jsonio.loads(text)[0] != said or form != [[None, {"n": None}], None]:
                 wrong.append(text)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert not wrong

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.suggest import nearest, nearest_names
 from probe_runtime.config.condition import conditions
-from probe_runtime.config.config import KEYS, Config
+from probe_runtime.config.config import Config
 from probe_runtime.config.config_file import load
 from probe_runtime.config.keep import Keep
 from probe_runtime.config.number_ranges import Numbers, compact, parse_numbers, parse_token_range
@@ -131,42 +130,6 @@ def test_no_range(value: Any, where: str, word: str) -> None:
     assert word in str(found["argument step" + where[4:]])
 
 
-@pytest.mark.parametrize(
-    ("value", "where", "word"),
-    [
-        (3, "keep", "{last: 5}"),
-        ({}, "keep", "last is missing"),
-        ({"lst": 3}, "keep", "'last'"),
-        ({"last": 0}, "keep.last", "above 0"),
-        ({"last": True}, "keep.last", "bool"),
-        ({"last": 2, "first": 1}, "keep", "'first' is not known"),
-    ],
-)
-def test_no_ring(value: Any, where: str, word: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        resolve(keep=value)
-    assert word in str(caught.value)
-    assert {p.where for p in caught.value.problems} == {f"argument {where}"}
-
-
-@pytest.mark.parametrize(
-    ("value", "word"),
-    [
-        (True, "a bool, not a path"),
-        ({"parquet": "s3://bucket/run"}, "not a path"),
-        ("tensorboard", "Write parquet, ./tables or e.g. s3://bucket/run"),
-        (" ", "is empty"),
-        ("s3://a\0b", "NUL"),
-        (__file__, "is a file"),
-    ],
-)
-def test_no_tables(value: Any, word: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        resolve(export=value)
-    assert word in str(caught.value)
-    assert {p.where for p in caught.value.problems} == {"argument export"}
-
-
 def test_where_tables_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert resolve().tables is None
@@ -175,16 +138,6 @@ def test_where_tables_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert resolve(export="s3://bucket/run").tables == "s3://bucket/run"
     watched = resolve(task="watch", export="parquet")
     assert watched.tables is None and any("export" in text for text in watched.warnings)
-
-
-@pytest.mark.parametrize("level", ["debug", "L2"])
-def test_a_level_without_tables_says_so(level: str) -> None:
-    assert any("export has no effect" in text for text in resolve(export="parquet", level=level).warnings)
-
-
-@pytest.mark.parametrize("level", ["debug", "L2"])
-def test_a_level_whose_steps_all_stay_says_so(level: str) -> None:
-    assert any("keep has no effect" in text for text in resolve(keep={"last": 2}, level=level).warnings)
 
 
 def test_ranges_are_sorted_sets() -> None:
@@ -204,7 +157,10 @@ def test_no_token_range(bad: Any) -> None:
     assert parse_token_range(None) is None
 
 
-# ---------------- single values
+# ---------------- values
+NORM = {"when": "norm(parameters_grad) > 1", "level": "mix"}
+
+
 def test_nothing_given() -> None:
     c = resolve()
     assert c == Config(dump_path=Path("dump_path").absolute())
@@ -265,13 +221,55 @@ def test_nothing_given() -> None:
         ({"statistics": {"step": [1]}}, "statistics.step", ["Move it to the top level"]),
         ({"statistics": {"lists": []}}, "statistics.lists", ["Did you mean 'list'?"]),
         ({"list": ["a"], "statistics": {"list": ["b"]}}, "statistics.list", ["at the top"]),
+        ({"keep": 3}, "keep", ["{last: 5}"]),
+        ({"keep": {}}, "keep", ["last is missing"]),
+        ({"keep": {"last": 0}}, "keep.last", ["above 0"]),
+        ({"keep": {"last": True}}, "keep.last", ["bool"]),
+        ({"keep": {"last": 2, "first": 1}}, "keep", ["'first' is not known"]),
+        ({"export": True}, "export", ["a bool, not a path"]),
+        ({"export": {"parquet": "s3://bucket/run"}}, "export", ["not a path"]),
+        ({"export": "tensorboard"}, "export", ["Write parquet, ./tables or e.g. s3://bucket/run"]),
+        ({"export": " "}, "export", ["is empty"]),
+        ({"export": "s3://a\0b"}, "export", ["NUL"]),
+        ({"export": __file__}, "export", ["is a file"]),
+        ({"when": "non_finite", "then": "mix"}, "then", ["does not say what happens"]),
+        ({"when": "non_finite", "then": {"levl": "mix"}}, "then", ["'level'"]),
+        ({"when": "non_finite", "then": {"level": "L2"}}, "then.level", []),
+        ({"when": "non_finite", "then": {"task": "structure"}}, "then.task", []),
+        ({"when": "non_finite", "then": {"steps": 0}}, "then.steps", []),
+        ({"when": "non_finite", "then": {"times": True}}, "then.times", []),
+        # values that contradict each other
+        ({"then": {"level": "mix"}}, "then", ["Write when as well"]),
+        ({**NORM, "task": "structure"}, "when[0]", ["task 'structure' records none"]),
+        ({**NORM, "summary_mode": "xor"}, "when[0]", ["summary_mode 'xor' records none"]),
+        ({**NORM, "level": "L1"}, "when[0]", ["level 'L1' records no gradients"]),
+        ({**NORM, "data_mode": ["forward"]}, "when[0]", ["leaves gradients of parameters out"]),
+        ({**NORM, "when": "norm(optimizer_grad) > 1"}, "when[0]", ["Set optimizer_grad"]),
+        ({"task": "tensor", "tensor": {"tensor_list": ["relu"]}}, "tensor.tensor_list", ["choose with list"]),
+        ({"task": "structure", "tensor_list": ["relu"]}, "tensor_list", ["Remove it"]),
+        ({"task": "structure", "level": "debug"}, "level", ["records none"]),
+        ({"scope": ["Torch.relu.0.forward"]}, "scope", ["has 1 name;"]),
+        ({"scope": ["Torch.relu.0.forward"] * 3}, "scope", ["has 3 names;"]),
+        ({"scope": ["Module.a.B.forward.0", "Torch.relu.0.forward"]}, "scope[0]", ["functions only"]),
+        (
+            {"level": "L0", "scope": ["Module.a.B.forward.0", "Torch.relu.0.forward"]},
+            "scope[1]",
+            ["modules only"],
+        ),
+        ({"scope": ["Torch.relu.0.backward", "Torch.relu.1.forward"]}, "scope", ["comes first"]),
     ],
     ids=str,
 )
-def test_one_wrong_value(keys: dict[str, Any], where: str, words: list[str]) -> None:
+def test_what_is_refused(keys: dict[str, Any], where: str, words: list[str]) -> None:
     found = problems(keys)
     assert list(found) == [where]
     assert not [w for w in words if w not in str(found[where])], str(found[where])
+
+
+def test_a_misspelt_part_of_a_key() -> None:
+    with pytest.raises(ConfigError, match="'last'") as caught:
+        resolve(keep={"lst": 3})
+    assert {p.where for p in caught.value.problems} == {"argument keep"}
 
 
 def test_every_problem_at_once() -> None:
@@ -291,31 +289,6 @@ def test_every_problem_at_once() -> None:
         "task", "level", "rank[1]", "rank[2]", "colour", "statistics.summary_mode", "statistics.scope",
         "tensor.data_mode[0]", "argument step", "argument levle",
     }  # fmt: skip
-
-
-# ---------------- values together
-@pytest.mark.parametrize(
-    ("keys", "where", "word"),
-    [
-        ({"task": "tensor", "tensor": {"tensor_list": ["relu"]}}, "tensor.tensor_list", "choose with list"),
-        ({"task": "structure", "tensor_list": ["relu"]}, "tensor_list", "Remove it"),
-        ({"task": "structure", "level": "debug"}, "level", "records none"),
-        ({"scope": ["Torch.relu.0.forward"]}, "scope", "has 1 name;"),
-        ({"scope": ["Torch.relu.0.forward"] * 3}, "scope", "has 3 names;"),
-        ({"scope": ["Module.a.B.forward.0", "Torch.relu.0.forward"]}, "scope[0]", "functions only"),
-        (
-            {"level": "L0", "scope": ["Module.a.B.forward.0", "Torch.relu.0.forward"]},
-            "scope[1]",
-            "modules only",
-        ),
-        ({"scope": ["Torch.relu.0.backward", "Torch.relu.1.forward"]}, "scope", "comes first"),
-    ],
-    ids=str,
-)
-def test_values_that_contradict(keys: dict[str, Any], where: str, word: str) -> None:
-    found = problems(keys)
-    assert list(found) == [where]
-    assert word in str(found[where])
 
 
 @pytest.mark.parametrize("mode", ["md5", "xor"])
@@ -346,6 +319,15 @@ def test_keys_without_effect_are_told(key: str) -> None:
     if key not in ("acc_check", "run_ut"):
         inside = resolve({"dump_path": "d", "statistics": {key: 1}})
         assert inside.warnings[0].startswith(f"statistics.{key}: has no effect")
+
+
+@pytest.mark.parametrize("level", ["debug", "L2"])
+@pytest.mark.parametrize(
+    ("key", "value"), [("export", "parquet"), ("keep", {"last": 2}), ("when", "non_finite")]
+)
+def test_a_level_that_has_nothing_for_a_key_says_so(key: str, value: Any, level: str) -> None:
+    said = resolve({key: value}, level=level).warnings
+    assert any(f"{key} has no effect" in text for text in said)
 
 
 def test_the_section_of_another_task_is_only_told() -> None:
@@ -606,23 +588,6 @@ def test_nearest_gives_candidates(word: str, candidates: list[str]) -> None:
         assert found[0].lower() == word.lower()
 
 
-# ---------------- the page
-def test_every_key_is_on_the_page() -> None:
-    page = files("probe_runtime") / "spec" / "config.md"
-    rows = {line.split("`")[1]: line for line in page.read_text().splitlines() if line.startswith("| `")}
-    defaults = as_mapping(Config())
-    defaults.update(defaults.pop("statistics"))
-    for key in KEYS:
-        assert key in rows, key
-        default = rows[key].split("|")[3]
-        if isinstance(defaults.get(key), int) and not isinstance(defaults[key], bool):
-            assert str(defaults[key]) in default, key
-        elif isinstance(defaults.get(key), bool):
-            assert default.strip().startswith(str(defaults[key]).lower()), key
-        elif isinstance(defaults.get(key), str) and key != "dump_path":
-            assert f"`{defaults[key]}`" in default, key
-
-
 # ---------------- when, then
 
 
@@ -675,45 +640,3 @@ def test_no_condition(item: Any, word: str) -> None:
         resolve(when=["non_finite", item], level="mix")
     assert word in str(caught.value)
     assert {p.where for p in caught.value.problems} == {"argument when[1]"}
-
-
-@pytest.mark.parametrize(
-    ("keys", "word"),
-    [
-        ({"task": "structure"}, "task 'structure' records none"),
-        ({"summary_mode": "xor"}, "summary_mode 'xor' records none"),
-        ({"level": "L1"}, "level 'L1' records no gradients"),
-        ({"data_mode": ["forward"]}, "leaves gradients of parameters out"),
-        ({"when": "norm(optimizer_grad) > 1"}, "Set optimizer_grad"),
-    ],
-)
-def test_a_condition_on_numbers_that_are_not_recorded(keys: dict[str, Any], word: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        resolve(**{"when": "norm(parameters_grad) > 1", "level": "mix", **keys})
-    assert word in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("value", "word"),
-    [
-        ("mix", "does not say what happens"),
-        ({"levl": "mix"}, "'level'"),
-        ({"level": "L2"}, "then.level"),
-        ({"task": "structure"}, "then.task"),
-        ({"steps": 0}, "then.steps"),
-        ({"times": True}, "then.times"),
-    ],
-)
-def test_no_reaction(value: Any, word: str) -> None:
-    with pytest.raises(ConfigError, match=word):
-        resolve(when="non_finite", then=value)
-
-
-def test_a_reaction_to_nothing() -> None:
-    with pytest.raises(ConfigError, match="Write when as well"):
-        resolve(then={"level": "mix"})
-
-
-@pytest.mark.parametrize("level", ["debug", "L2"])
-def test_a_level_without_conditions_says_so(level: str) -> None:
-    assert any("when has no effect" in text for text in resolve(when="non_finite", level=level).warnings)

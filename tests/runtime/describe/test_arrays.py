@@ -39,7 +39,8 @@ def test_an_array_is_described_as_the_reference_says(
     tmp_path: Path, name: str, extra: dict[str, Any]
 ) -> None:
     array, coverage, told = ARRAYS[name], Coverage(), list[Any]()
-    options, files = TensorOptions(tmp_path, **extra), StepFiles(tmp_path, coverage, told.append)
+    options = TensorOptions(tmp_path, **extra)
+    files = StepFiles(options, coverage, told.append)
     expected = array_object(array, **extra)
     summaries: list[Any] = []
 

@@ -6,13 +6,14 @@ import json
 import os
 import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from documents import tensor_bytes
 from probe_format.tensors import load_pt, npy_bytes, pt_bytes
 from probe_format.write.coverage import Coverage
-from probe_runtime.describe import tensor_store
+from probe_runtime.describe import TensorOptions, tensor_store
 from probe_runtime.describe.placement import Placement
 from probe_runtime.describe.step_files import StepFiles
 
@@ -20,7 +21,8 @@ from probe_runtime.describe.step_files import StepFiles
 def made(tmp_path, **options):
     events: list = []
     coverage = Coverage()
-    return StepFiles(tmp_path, coverage, events.append, **options), events, coverage
+    options = TensorOptions(tmp_path, **{"share": False, **options})
+    return StepFiles(options, coverage, events.append), events, coverage
 
 
 def fillers(events):
@@ -52,7 +54,7 @@ def test_equal_bytes_are_one_file_where_that_is_wanted(tmp_path, deferred, suffi
         return npy_bytes(a) if suffix == "npy" else pt_bytes("float64", a.shape, memoryview(a).cast("B"))
 
     for once in (True, False):
-        files, _, _ = made(tmp_path / str(once), deferred=deferred, once=once)
+        files, _, _ = made(tmp_path / str(once), deferred=deferred, share=once)
         (tmp_path / str(once)).mkdir()
         late, large = np.arange(1000.0), np.arange(100_000.0)
         late[-1] = 0
@@ -80,7 +82,7 @@ def test_equal_bytes_are_one_file_where_that_is_wanted(tmp_path, deferred, suffi
 
 def test_a_file_that_was_replaced_lends_its_name_to_its_new_bytes_only(tmp_path):
     pytest.importorskip("torch")
-    files, _, _ = made(tmp_path, once=True)
+    files, _, _ = made(tmp_path, share=True)
     for at, number in ((0, 1.0), (0, 2.0), (1, 1.0), (2, 2.0), (2, 2.0)):
         files.save(SLOT, (at,), "pt", pt_bytes("float64", (1,), np.array([number]).tobytes()))
     (tmp_path / "Mint.add.0.forward.input.2.pt").unlink()  # the first of such bytes is gone
@@ -91,7 +93,7 @@ def test_a_file_that_was_replaced_lends_its_name_to_its_new_bytes_only(tmp_path)
 
 @pytest.mark.parametrize("once", [False, True])
 def test_a_name_with_new_bytes_is_no_source_of_its_old_ones(tmp_path, once):
-    files, _, _ = made(tmp_path, once=once)
+    files, _, _ = made(tmp_path, share=once)
     for at, array in ((0, np.zeros(2)), (1, np.zeros(2)), (0, np.ones(2)), (2, np.zeros(2))):
         files.save(SLOT, (at,), "npy", npy_bytes(array))
     loaded = [np.load(tmp_path / f"Mint.add.0.forward.input.{at}.npy")[0] for at in range(3)]
@@ -107,7 +109,7 @@ def test_where_there_are_no_links_equal_bytes_are_copied(tmp_path, links, monkey
 
     if not links:
         monkeypatch.setattr(os, "link", no_links)
-    files, _, coverage = made(tmp_path, once=True)
+    files, _, coverage = made(tmp_path, share=True)
     for at in (0, 1, 0, 1):
         files.save(SLOT, (at,), "npy", npy_bytes(np.ones(3)))
     first, second = (tmp_path / f"Mint.add.0.forward.input.{at}.npy" for at in (0, 1))
@@ -137,7 +139,7 @@ def test_the_names_of_files_are_told_when_they_are_whole(tmp_path):
         ((_, filler),) = fillers([event]).items()
         told.append(np.load(tmp_path / json.loads(b"{" + filler[1:] + b"}")["data_name"]).shape)
 
-    files = StepFiles(tmp_path, Coverage(), append, deferred=True)
+    files = StepFiles(TensorOptions(tmp_path, deferred=True), Coverage(), append)
     for at in range(20):
         files.save(SLOT, (at,), "npy", npy_bytes(np.zeros(at)))
     files.close()
@@ -215,8 +217,8 @@ def saved(folder, arrays=ARRAYS, **options):
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("deferred", [False, True])
 def test_packed_files_have_the_names_and_bytes_of_others(tmp_path, once, deferred):
-    one = saved(tmp_path / "one", once=once, deferred=deferred)
-    packed = saved(tmp_path / "packed", once=once, deferred=deferred, packed=True)
+    one = saved(tmp_path / "one", share=once, deferred=deferred)
+    packed = saved(tmp_path / "packed", share=once, deferred=deferred, packed=True)
     assert packed == one and len(one[0]) == len(ARRAYS)
     (pack,) = (tmp_path / "packed" / "dump_tensor_data").iterdir()
     each_once = {b"".join(npy_bytes(array)) for array in ARRAYS} if once else [*one[0].values()]
@@ -226,7 +228,7 @@ def test_packed_files_have_the_names_and_bytes_of_others(tmp_path, once, deferre
 
 def test_a_full_pack_is_followed_by_another(tmp_path, monkeypatch):
     monkeypatch.setattr(tensor_store, "FULL", 1000)
-    found, _ = saved(tmp_path, [np.arange(100.0) + n for n in range(4)], packed=True, once=True)
+    found, _ = saved(tmp_path, [np.arange(100.0) + n for n in range(4)], packed=True, share=True)
     assert [np.frombuffer(raw, "f8", 100, 128)[0] for raw in found.values()] == [0, 1, 2, 3]
     assert sorted(os.listdir(tmp_path / "dump_tensor_data")) == ["000.pack", "001.pack"]
 
@@ -255,17 +257,14 @@ def test_half_an_entry_is_cut_off(tmp_path, monkeypatch, cuts):
 def test_threads_and_forked_children_share_no_place(tmp_path):
     folder = tmp_path / "dump_tensor_data"
     folder.mkdir()
-    files, _, coverage = made(folder, packed=True, once=True)
+    files, _, coverage = made(folder, packed=True, share=True)
 
     def save(first):
         for at in range(first, first + 100):
             files.save(SLOT, (at,), "npy", npy_bytes(np.full(20, at // 2)))
 
-    threads = [threading.Thread(target=save, args=(100 * n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(save, range(0, 400, 100)))
     child = os.fork()
     if not child:
         save(400)

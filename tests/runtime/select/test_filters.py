@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from probe_format.names import with_direction
 from probe_runtime.config import resolve
 from probe_runtime.select.fields import Fields, fields_of
-from probe_runtime.select.filters import NameFilter, RankFilter, StepFilter
+from probe_runtime.select.filters import NameFilter
 
 # A forward pass as (name, calls inside): what the examples below select from.
 Calls = list[tuple[str, Any]]
@@ -266,22 +266,16 @@ def test_threads_share_one_filter() -> None:
             got[i].append(keep.enter(name) and keep.backward(name))
             keep.leave(name)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
     assert got == [[bool(n % 2) for n in range(200)]] * 8
 
 
 def test_a_scope_is_open_for_every_thread() -> None:
     keep = NameFilter(resolve(scope=["Torch.a.0.forward", "Torch.b.0.forward"]))
     keep.enter("Torch.a.0.forward")
-    inside: list[bool] = []
-    thread = threading.Thread(target=lambda: inside.append(keep.enter("Torch.elsewhere.0.forward")))
-    thread.start()
-    thread.join()
-    assert inside == [True]
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(keep.enter, "Torch.elsewhere.0.forward").result()
 
 
 # ---------------- properties
@@ -321,20 +315,19 @@ def test_a_scope_is_a_slice_of_the_calls(calls: list[str], data: st.DataObject) 
 
 # ---------------- steps, ranks, fields
 def test_steps() -> None:
-    some = StepFilter(resolve(step=[1, "4-5"]))
-    assert [n for n in range(8) if some(n)] == [1, 4, 5]
-    assert [n for n in range(8) if some.over(n)] == [6, 7]
-    every = StepFilter(resolve())
-    assert every(0)
-    assert every(10**9)
-    assert not every.over(10**9)
+    some = resolve(step=[1, "4-5"])
+    assert [n for n in range(8) if some.wants_step(n)] == [1, 4, 5]
+    assert some.step.last == 5
+    every = resolve()
+    assert every.wants_step(0) and every.wants_step(10**9)
+    assert every.step.last is None
 
 
 def test_ranks() -> None:
-    some = RankFilter(resolve(rank=[0, 2]))
-    assert [r for r in (None, 0, 1, 2) if some(r)] == [None, 0, 2]
-    assert not RankFilter(resolve(rank=[1]))(None)
-    assert RankFilter(resolve())(7)
+    some = resolve(rank=[0, 2])
+    assert [r for r in (None, 0, 1, 2) if some.wants_rank(r)] == [None, 0, 2]
+    assert not resolve(rank=[1]).wants_rank(None)
+    assert resolve().wants_rank(7)
 
 
 # Which keys of records msprobe 26.2 keeps, run by run, for each data_mode.

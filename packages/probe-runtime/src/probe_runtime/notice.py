@@ -33,6 +33,22 @@ def notice(text: str, category: type[Warning] = RuntimeWarning) -> None:
             tell(*text.split("\n"))
 
 
+class Notices:
+    """What one part of Probe tells the user: each thing once."""
+
+    def __init__(self) -> None:
+        """Nothing is told yet."""
+        self._told: set[str] = set()
+
+    def tell(self, text: str, what: str = "") -> bool:
+        """Tell it, unless it was told before; return whether it is told now. what: it is known by; else by its text."""
+        is_new = (what or text) not in self._told
+        if is_new:
+            self._told.add(what or text)
+            notice(f"Probe: {text}")
+        return is_new
+
+
 def log(package: str, text: str, level: int = logging.INFO) -> None:
     """Log in the name of a package. What a handler of the user's raises is caught: nothing of it reaches the run."""
     try:

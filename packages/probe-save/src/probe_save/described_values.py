@@ -34,8 +34,7 @@ class SavedPlace(Placement):
 class DescribedValues:
     """Describe values, and count the tensors in them. Safe to use from many threads."""
 
-    tensor_types: frozenset[type] = field(default=frozenset(), init=False)
-    constant_types: frozenset[type] = field(default=frozenset(), init=False)
+    tensor_types = constant_types = frozenset[type]()
     journal: StepJournal
     options: TensorOptions
     wants_files: bool
@@ -50,9 +49,7 @@ class DescribedValues:
 
     def __attrs_post_init__(self) -> None:
         coverage = self.journal.coverage
-        self._array_files = StepFiles(
-            self.options.directory, coverage, self.journal.writer.append, packed=self.options.packed
-        )
+        self._array_files = StepFiles(self.options, coverage, self.journal.writer.append)
         self._walk = Walk(self, lambda reason: coverage.add("unsupported", f"value: {reason}"))
 
     def place(self, record: str, *, wants_file: bool = True) -> SavedPlace:

@@ -13,11 +13,10 @@ from typing import Any, Self, TypeVar, Unpack
 from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.excerpts import brief, error_text
 from probe_format.layout import existing_dump
-from probe_format.write import Claim, check_writable, clear, explain, in_use, reason, remains
-from probe_runtime.config import AllSettings, Config, ConfigFile, earlier_dump, load, parse_init_step, resolve
+from probe_format.write import Claim, clear, explain, reason, remains
+from probe_runtime.config import AllSettings, Config, ConfigFile, load, parse_init_step, path_problem, resolve
 from probe_runtime.describe import RunError
 from probe_runtime.notice import log, notice
-from probe_runtime.select import RankFilter, StepFilter
 
 from .frameworks import current_rank
 from .saved_step import SavedStep
@@ -45,7 +44,9 @@ class Saver:
         from . import __version__
 
         config = _resolved(config_path, **settings)
-        _check_place(config, current_rank())
+        rank = current_rank()
+        if (problem := path_problem(config, rank, lambda: _earlier(config, rank))) is not None:
+            raise ConfigError([problem])
         self._begin(config, f"probe-save {__version__}", None)
 
     @classmethod
@@ -64,8 +65,6 @@ class Saver:
         self.step_number = 0
         self._tool = tool
         self._framework = framework
-        self._steps = StepFilter(config)
-        self._ranks = RankFilter(config)
         self._child = multiprocessing.parent_process() is not None
         self._claim = Claim(config.dump_path)
         self.closed = False
@@ -164,8 +163,8 @@ class Saver:
             return run if run.alive else None
         with self._lock:
             self._check_open()
-            wanted = self._steps(self.step_number) and self._skip_step != self.step_number
-            if self._run is None and wanted and self._ranks(current_rank()):
+            wanted = self.config.wants_step(self.step_number) and self._skip_step != self.step_number
+            if self._run is None and wanted and self.config.wants_rank(current_rank()):
                 if self._is_too_soon("save()"):
                     self._too_soon += 1
                     return None
@@ -227,10 +226,8 @@ class Saver:
 
     def _in_forked_child(self) -> None:
         run, self._run = self._run, None
-        self._lock, self._opening = (
-            threading.RLock(),
-            False,
-        )  # in the parent, another thread may have held the old one
+        self._lock = threading.RLock()  # in the parent, another thread may have held the old one
+        self._opening = False
         self._child = True
         if run is not None:
             run.disown()
@@ -276,17 +273,7 @@ def _resolved(config_path: str | Path | None = None, **arguments: Any) -> Config
     return config
 
 
-def _check_place(config: Config, rank: int | None) -> None:
-    """Check dump_path. Raises ConfigError when it cannot be written, or holds an earlier dump of these steps."""
-    try:
-        unwritable = check_writable(config.dump_path)
-        free = config.overwrite or unwritable or in_use(config.dump_path, rank)
-        used = () if free else existing_dump(config.dump_path, rank, config.step)
-    except OSError as error:
-        unwritable, used = explain(error, config.dump_path), ()
-    if unwritable is not None:
-        raise ConfigError([Problem("dump_path", unwritable)])
+def _earlier(config: Config, rank: int | None) -> tuple[Path, ...]:
     if rank is None and multiprocessing.parent_process() is not None:
-        return  # it writes beside the process that started it
-    if used:
-        raise ConfigError([earlier_dump(config.dump_path, used)])
+        return ()  # it writes beside the process that started it
+    return existing_dump(config.dump_path, rank, config.step)

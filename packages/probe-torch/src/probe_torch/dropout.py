@@ -34,9 +34,9 @@ def no_dropout() -> Held:
     # keeps its dropout.
     operators = _script_operators()
     for each in places:
-        operator = operators.get(id(original_of(each.ours)))
+        operator = operators.get(id(original_of(each.now.ours)))
         if operator is not None:
-            operators[id(each.ours)] = operator
+            operators[id(each.now.ours)] = operator
     return held
 
 
@@ -66,7 +66,7 @@ def _without_dropout(original: Callable[..., Any], zero: _Zero) -> Callable[...,
 def _let_go() -> None:
     places = _holders.pop()
     for each in places if not _holders else ():
-        _script_operators().pop(id(each.ours), None)
+        _script_operators().pop(id(each.now.ours), None)
 
 
 def _script_operators() -> dict[int, str]:

@@ -18,7 +18,7 @@ class PlannedLeaf(TensorLeaf):
         """Begin a step, as `TensorLeaf` does. files: gets the tensor files."""
         super().__init__(options, *given, **more)
         write = partial(_once, files) if options.share else files.write
-        self._files = StepFiles(options.directory, *given, write=write)
+        self._files = StepFiles(TensorOptions(options.directory, share=False), *given, write=write)
 
 
 def _once(files: CountedFiles, name: str, parts: Sequence[bytes | memoryview], folder: object) -> int:

@@ -103,7 +103,7 @@ def _kernels(config: Config, model: Any) -> KernelSession:
 def listed(config: Config, module_kind: ModuleKind) -> Apis:
     """Return the functions to patch; an empty list at L0, where only Cells are recorded, and where none are."""
     if config.level == "L0" or not config.kind.calls:
-        return Apis(())
+        return ()
     names = None if module_kind is CELLS else _names_of_torch()
     return load_apis(config.apis, views=config.views, risk_level=config.risk_level, mindtorch=names)
 

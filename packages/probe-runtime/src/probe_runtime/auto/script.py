@@ -21,14 +21,12 @@ class Script:
     code: its code.
     word: what ``sys.argv`` calls it.
     spec: of a module; None of a script.
-    package: the name of the package that a module is in; None of a script.
     """
 
     file: str
     code: CodeType
     word: str
     spec: importlib.machinery.ModuleSpec | None = None
-    package: str | None = None
 
 
 def script(path: str) -> Script:
@@ -59,7 +57,7 @@ def module(name: str) -> Script:
     if spec is None or code is None:
         raise UsageError(f"there is no module {name} to run.")
     origin = spec.origin or name
-    return Script(origin, code, origin, spec, name.rpartition(".")[0])
+    return Script(origin, code, origin, spec)
 
 
 def run(what: Script, arguments: Sequence[str]) -> None:
@@ -70,7 +68,7 @@ def run(what: Script, arguments: Sequence[str]) -> None:
         __file__=what.file,
         __cached__=getattr(what.spec, "cached", None),
         __spec__=what.spec,
-        __package__=what.package,
+        __package__=None if what.spec is None else what.spec.parent,
         __annotations__={},
         __builtins__=__builtins__,
     )

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import linecache
 import os
 import sys
 import threading
-from collections.abc import Sequence
 from types import CodeType, FrameType
 from typing import Any
 
 from attrs import define, field
 from probe_format.jsonio import inert
-from probe_format.own_code import OWN_MODULES, RUNNER, is_own
-
-Key = tuple[tuple[int, ...], tuple[CodeType, ...]]
-"""Identity of a stack: the instruction and the code of every frame, innermost first."""
+from probe_format.own_code import RUNNER, is_own
 
 Pair = tuple[CodeType, int]
 """The code and the instruction of one frame."""
@@ -30,33 +25,17 @@ MOST_TEXTS = 200_000
 MOST_STACKS = 100_000
 
 
-def frames(skip_modules: Sequence[str] = OWN_MODULES) -> tuple[Key, tuple[str, ...]]:
-    """Return the caller's stack, innermost first, as strings like ``"File /a.py, line 3, in f, \\n x = g(x)"``.
+def frames(start: FrameType | None) -> tuple[str, ...]:
+    """Return the stack from a frame on, innermost first, as strings like ``"File /a.py, line 3, in f, \\n x = g(x)"``.
 
-    skip_modules: packages whose frames are left out. The key is equal for equal stacks.
+    Probe's own frames are left out.
     """
-    frame = _getframe(1)
-    lastis, codes = _walk(frame)
-    return (tuple(lastis), tuple(codes)), _describe(frame, tuple(skip_modules))
-
-
-def _walk(start: FrameType | None) -> tuple[list[int], list[CodeType]]:
-    lastis: list[int] = []
-    codes: list[CodeType] = []
-    while start is not None:
-        lastis.append(start.f_lasti)
-        codes.append(start.f_code)
-        start = start.f_back
-    return lastis, codes
-
-
-def _describe(start: FrameType | None, skip: tuple[str, ...]) -> tuple[str, ...]:
     found = []
     while start is not None:
         name = start.f_globals.get("__name__")
         if name == RUNNER:  # further out is what was called to run the user's script
             break
-        if not is_own(name, skip):
+        if not is_own(name):
             found.append(_text(start))
         start = start.f_back
     return tuple(found)
@@ -86,9 +65,8 @@ def _text(frame: FrameType) -> str:
 class FrameTable:
     """Number stacks in one step: the same stack of the user's code gets the same id. Safe to use from many threads."""
 
-    def __init__(self, skip_modules: Sequence[str] = OWN_MODULES) -> None:
-        stacks = _KnownStacks.of(tuple(skip_modules))
-        self._find, self._outermost = stacks.find, stacks.outermost
+    def __init__(self) -> None:
+        self._find, self._outermost = _stacks.find, _stacks.outermost
         self._lock = threading.RLock()
         self._known: dict[_KnownStack, Known] = {}
         self._ids: dict[tuple[str, ...], int] = {}
@@ -148,18 +126,11 @@ class _KnownStacks:
     outermost: the anchor where nothing is known yet.
     """
 
-    def __init__(self, skip: tuple[str, ...]) -> None:
-        self._skip = skip
+    def __init__(self) -> None:
         self._growing = threading.Lock()
         self.outermost: Anchor = (None, _KnownStack(()))
         self._pairs: dict[tuple[int, int], Pair] = {}
         self._count = 0
-
-    @staticmethod
-    @functools.cache
-    def of(skip: tuple[str, ...]) -> _KnownStacks:
-        """Return those of this process. skip: packages whose frames are left out."""
-        return _KnownStacks(skip)
 
     def find(self, start: FrameType, anchor: Anchor) -> _KnownStack:
         """Return the stack from a frame on. anchor: where the walk ends; `outermost` for all of it."""
@@ -195,7 +166,7 @@ class _KnownStacks:
             pair = frame.f_code, frame.f_lasti
             path.append(self._pairs.setdefault((id(pair[0]), pair[1]), pair))
             frame = frame.f_back
-        stack = _KnownStack(_describe(start, self._skip))
+        stack = _KnownStack(frames(start))
         # Without waiting: in a fork it may be held by a thread that the fork does not have.
         if self._growing.acquire(blocking=False):
             try:
@@ -208,6 +179,7 @@ class _KnownStacks:
         return stack
 
 
+_stacks = _KnownStacks()
 _KnownFrames = dict[int, "_KnownFrame"]
 
 
@@ -228,13 +200,6 @@ class _KnownFrame:
     further: _KnownFrames = field(factory=dict)
     found: _KnownStack | None = None
 
-    def split(self) -> None:
-        """Make room for a second stack. A thread that reads meanwhile finds the first in the old place or the new."""
-        only = self.only
-        if only is not None:
-            _insert_at(self, *only)
-            self.only = None
-
 
 def _insert(nodes: _KnownFrames, path: tuple[Pair, ...], stack: _KnownStack) -> None:
     """Put a stack in the tree, where it may be already."""
@@ -246,14 +211,14 @@ def _insert(nodes: _KnownFrames, path: tuple[Pair, ...], stack: _KnownStack) -> 
         if node is None:
             nodes[lasti] = _KnownFrame(code, first, (path[depth + 1 :], stack))
             return
-        node.split()
+        if node.only is not None:
+            # A thread that reads meanwhile finds the first stack in the old place or the new.
+            further, known = node.only
+            if further:
+                _insert(node.further, further, known)
+            else:
+                node.found = known
+            node.only = None
         nodes = node.further
     if node is not None:
-        node.found = stack
-
-
-def _insert_at(node: _KnownFrame, path: tuple[Pair, ...], stack: _KnownStack) -> None:
-    if path:
-        _insert(node.further, path, stack)
-    else:
         node.found = stack

@@ -22,7 +22,6 @@ class Plan:
     tensor_list: whether the tensors of some names are.
     construct: whether the call tree is recorded (construct.json).
     stacks: whether stacks are recorded (stack.json).
-    max_faults: how many faults of one place switch it off.
     on_non_finite: what happens where values begin that are not finite.
     """
 
@@ -32,7 +31,6 @@ class Plan:
     tensor_list: bool
     construct: bool
     stacks: bool
-    max_faults: int
     on_non_finite: str = "record"
 
 
@@ -45,7 +43,6 @@ def plan_of(config: Config) -> Plan:
         tensor_list=bool(config.tensor_list),
         construct=config.level != "L1" and config.extra_info,
         stacks=config.extra_info,
-        max_faults=config.max_faults,
         on_non_finite=config.on_non_finite,
     )
 

@@ -194,7 +194,7 @@ class Recorder:
         Raises RunError when an error of the run came meanwhile; the call must not be made then.
         """
         if key in self.stream.off:
-            self.coverage.add("left_out", f"{key}: switched off after {self.plan.max_faults} faults")
+            self.coverage.add("left_out", f"{key}: switched off after {self.stream.max_faults} faults")
             return None
         call = None
         try:

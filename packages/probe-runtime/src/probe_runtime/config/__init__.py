@@ -3,7 +3,7 @@
 from .condition import Condition
 from .config import Config
 from .config_file import ConfigFile, load
-from .cross_checks import earlier_dump
+from .cross_checks import path_problem
 from .entries import ConfigEntry, Findings
 from .keys import declared_keys, key
 from .number_ranges import compact, parse_init_step
@@ -15,6 +15,6 @@ from .value_checks import Check, Checked, choice, flag
 
 __all__ = [
     "AllSettings", "Check", "Checked", "Condition", "Config", "ConfigEntry", "ConfigFile", "Findings", "Settings",
-    "StepNumbers", "StepRule", "Then", "choice", "compact", "declared_keys", "earlier_dump", "flag", "key", "load",
-    "parse_init_step", "resolve",
+    "StepNumbers", "StepRule", "Then", "choice", "compact", "declared_keys", "flag", "key", "load",
+    "parse_init_step", "path_problem", "resolve",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from probe_format.task import TASKS, Task
 from .condition import Condition, conditions
 from .keep import Keep, kept_steps
 from .keys import IDLE_SECTIONS, Key, declared_keys, key, own_key
-from .number_ranges import Numbers
+from .number_ranges import Numbers, parse_numbers
 from .step_rule import first_number, step_rule
 from .then import Then, reaction
 from .value_checks import (
@@ -18,7 +18,6 @@ from .value_checks import (
     choices,
     flag,
     names,
-    numbers,
     one_or_names,
     output_path,
     positive,
@@ -69,9 +68,9 @@ class Config:
     rank: Numbers = key(
         Numbers(),
         'list of numbers and ranges, `[1, "4-6", "8-64/8"]`: both ends included, every 8th',
-        numbers,
+        parse_numbers,
     )
-    step: Numbers = key(Numbers(), "as `rank`", numbers)
+    step: Numbers = key(Numbers(), "as `rank`", parse_numbers)
     precision: Precision = key(
         "low", "`low`, `high`", choice(*get_args(Precision)), kernel_check=choice(*get_args(Precision))
     )
@@ -269,6 +268,14 @@ class Config:
     def wants_files(self) -> bool:
         """Return whether tensors get files, all or some."""
         return self.kind.files or bool(self.tensor_list)
+
+    def wants_step(self, step: int) -> bool:
+        """Return whether a step is dumped: those in `step`, all without it, and none where `dump_enable` is false."""
+        return self.dump_enable is not False and (not self.step or step in self.step)
+
+    def wants_rank(self, rank: int | None) -> bool:
+        """Return whether a process is dumped. One without a rank (None) counts as rank 0."""
+        return not self.rank or (rank or 0) in self.rank
 
 
 _DECLARED = declared_keys(Config)

@@ -1,10 +1,12 @@
 """Check configuration values against each other, and dump_path against what is on the disk."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from probe_format.errors import FormatError, Problem
-from probe_format.names import ApiName, ModuleName, parse_name
+from probe_format.errors import Problem
+from probe_format.layout import MODES, existing_dump
+from probe_format.names import ApiName, ModuleName, parsed
+from probe_format.write import check_writable, explain, in_use
 
 from .condition import Condition
 from .config import Config
@@ -102,10 +104,7 @@ def _scope(scope: tuple[str, ...], level: str, where: str) -> Iterator[Problem]:
 
 
 def _call(text: str) -> ApiName | ModuleName | None:
-    try:
-        name = parse_name(text)
-    except FormatError:
-        return None
+    name = parsed(text)
     return name if isinstance(name, ApiName | ModuleName) else None
 
 
@@ -159,6 +158,29 @@ def hindrances(config: Config, locate: LocateKey) -> Iterator[str]:
         if _call(text) is None:
             at = f"{locate('scope')}[{i}]"
             yield f"{at}: {text!r} is not the full name of a call, such as {_EXAMPLES[config.level]}."
+
+
+def path_problem(config: Config, rank: int | None, earlier: Callable[[], Sequence[Path]]) -> Problem | None:
+    """Return what is wrong with dump_path: it cannot be written to, or holds an earlier dump that would be mixed up.
+
+    rank: of this process; None when not distributed.
+    earlier: returns the folders of such a dump.
+    """
+    path = config.dump_path
+    try:
+        if (unwritable := check_writable(path)) is not None:
+            return Problem("dump_path", unwritable)
+        free = config.overwrite or in_use(path, rank)  # or it is written beside the one that uses it
+        found = () if free else earlier()
+    except OSError as error:
+        return Problem("dump_path", explain(error, path))
+    return earlier_dump(path, found) if found else None
+
+
+def earlier_ranks(config: Config, ranks: Iterable[int | None]) -> list[Path]:
+    """Return the folders of these ranks that hold an earlier dump of the steps to be dumped, whatever its mode."""
+    bases = (config.dump_path, *(config.dump_path / mode for mode in MODES))
+    return [path for base in bases for rank in ranks for path in existing_dump(base, rank, config.step)]
 
 
 def earlier_dump(dump_path: Path, found: Sequence[Path]) -> Problem:

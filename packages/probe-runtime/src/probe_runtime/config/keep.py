@@ -2,7 +2,7 @@
 
 from attrs import frozen
 
-from .value_checks import Checked, mapping, positive
+from .value_checks import mapping, positive
 
 
 @frozen
@@ -12,11 +12,7 @@ class Keep:
     last: int
 
 
-_check = mapping(
+kept_steps = mapping(
     Keep, {"last": positive}, "does not say which steps stay.", "Write {last: 5}.", required=["last"]
 )
-
-
-def kept_steps(value: object, where: str) -> Checked:
-    """Check for ``{last: K}``."""
-    return (value, ()) if isinstance(value, Keep) else _check(value, where)
+"""Checks for ``{last: K}``."""

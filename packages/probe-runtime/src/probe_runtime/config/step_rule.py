@@ -10,7 +10,13 @@ from probe_format.suggest import did_you_mean
 
 from .value_checks import Checked
 
-KINDS = ("update", "all", "last", "calls")
+#: Each kind of rule -> what is wrong where it has too much or too little after it.
+KINDS = {
+    "update": "update takes nothing after it",
+    "all": "all takes nothing after it",
+    "last": "last wants an optimizer's class or number",
+    "calls": "calls wants a function",
+}
 EXAMPLES = '"update", "all", "last:AdamW", "last:1" or "calls:package.module:function"'
 
 
@@ -38,12 +44,10 @@ class StepRule:
         live: all optimizers, in the order in which they were made.
         """
         if self.kind == "last":
-            chosen = live[int(self.which) :][:1] if self.which.isdigit() else self._named(live)
+            named = [one for one in live if type(one).__name__ == self.which]
+            chosen = live[int(self.which) :][:1] if self.which.isdigit() else named
             return any(id(one) in stepped for one in chosen)
         return all(id(one) in stepped for one in live)
-
-    def _named(self, live: Sequence[Any]) -> list[Any]:
-        return [one for one in live if type(one).__name__ == self.which]
 
     @property
     def is_lazy(self) -> bool:
@@ -63,18 +67,10 @@ def step_rule(value: object, where: str) -> Checked:
     elif kind not in KINDS:
         problem = f"{value!r} is not known. {did_you_mean(kind, KINDS)}".strip()
     elif (kind in ("last", "calls")) != bool(which) or (colon and not which):
-        problem = f"{value!r}: {_WANTS[kind]}."
+        problem = f"{value!r}: {KINDS[kind]}."
     elif kind == "calls" and not all(which.partition(":")[::2]):
         problem = f"{value!r} names no function."
     return (value, ()) if problem is None else (None, (Problem(where, problem, f"Write {EXAMPLES}."),))
-
-
-_WANTS = {
-    "update": "update takes nothing after it",
-    "all": "all takes nothing after it",
-    "last": "last wants an optimizer's class or number",
-    "calls": "calls wants a function",
-}
 
 
 def first_number(value: object, where: str) -> Checked:

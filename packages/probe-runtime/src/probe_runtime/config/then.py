@@ -3,7 +3,7 @@
 from attrs import frozen
 from probe_format.task import DUMPING, TASKS
 
-from .value_checks import Checked, choice, mapping, positive
+from .value_checks import choice, mapping, positive
 
 
 @frozen
@@ -26,7 +26,7 @@ class Then:
         return self.level is not None or self.task is not None
 
 
-_check = mapping(
+reaction = mapping(
     Then,
     {
         "level": choice("L0", "L1", "mix"),
@@ -37,8 +37,4 @@ _check = mapping(
     "does not say what happens.",
     "Write {level: mix, task: tensor, steps: 1, times: 1}.",
 )
-
-
-def reaction(value: object, where: str) -> Checked:
-    """Check for a mapping of the keys of `Then`."""
-    return (value, ()) if isinstance(value, Then) else _check(value, where)
+"""Checks for a mapping of the keys of `Then`."""

@@ -9,8 +9,6 @@ from probe_format.errors import Problem
 from probe_format.excerpts import brief
 from probe_format.suggest import did_you_mean
 
-from .number_ranges import parse_numbers
-
 Checked = tuple[Any, tuple[Problem, ...]]
 """The value and its problems. With a problem the value has no meaning."""
 Check = Callable[[object, str], Checked]
@@ -113,9 +111,6 @@ def _strings(value: object, where: str, example: str) -> tuple[list[tuple[int, s
     return good, problems
 
 
-numbers: Check = parse_numbers
-
-
 def positive(value: object, where: str) -> Checked:
     """Check for a whole number from 1 up; a bool is refused."""
     if isinstance(value, bool) or not isinstance(value, int):
@@ -126,19 +121,21 @@ def positive(value: object, where: str) -> Checked:
 
 
 def mapping(
-    make: Callable[..., Any],
+    make: type,
     keys: Mapping[str, Check],
     what: str,
     example: str,
     required: Sequence[str] = (),
 ) -> Check:
-    """Return a check for a mapping of ``keys``, which is kept as what ``make`` makes of it.
+    """Return a check for a mapping of ``keys``, which is kept as an object of the class ``make``.
 
     what: says in a message of another value what it does not do.
     required: keys that must be there.
     """
 
     def check(value: object, where: str) -> Checked:
+        if isinstance(value, make):
+            return value, ()
         if not isinstance(value, Mapping):
             return _one(where, f"{brief(value)} {what}", example)
         found: dict[str, Any] = {}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from probe_format.safe_files import Folder
 from probe_format.tensors import byte_count
 
-from .tensor_store import Buffer, OwnFiles, TensorStore, WriteFile
+from .tensor_store import Buffer, TensorStore, WriteFile
 
 #: How many files are remembered, some 200 bytes each, and how many bytes of them.
 _MOST, _KEPT = 1 << 16, 16 << 20
@@ -21,14 +21,13 @@ class EqualFiles:
     comparison of all bytes: with those kept of small files, with those on disk of others.
     """
 
-    def __init__(self, store: TensorStore | None = None, make: WriteFile | None = None) -> None:
+    def __init__(self, store: TensorStore, make: WriteFile) -> None:
         """Remember nothing yet.
 
         store: keeps the files.
-        make: makes a file that no earlier one is equal to, where the store is not to do it directly.
+        make: makes a file that no earlier one is equal to.
         """
-        self._store = store = store or OwnFiles()
-        self._make = make or store.write
+        self._store, self._make = store, make
         self._files: dict[int, tuple[str, int, bytes | None]] = {}
         self._keys: dict[str, int] = {}
         self._room, self._kept = _MOST, _KEPT

@@ -53,16 +53,7 @@ class Leaf:
         self._coverage = coverage
         self._append = append
         self._holes = itertools.count(1) if numbers is None else numbers
-        self._files = StepFiles(
-            options.directory,
-            coverage,
-            append,
-            deferred=options.deferred,
-            bound=options.bound,
-            once=options.share,
-            packed=options.packed,
-            numbers=self._holes,
-        )
+        self._files = StepFiles(options, coverage, append, numbers=self._holes)
         self._tensors = Tally()
         self.summary = summary or Summary()
 

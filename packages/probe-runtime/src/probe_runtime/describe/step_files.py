@@ -4,7 +4,6 @@ import errno
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from probe_format.excerpts import error_text
@@ -20,6 +19,7 @@ from probe_format.write import Coverage, NoRoom
 from .equal_files import EqualFiles
 from .file_queue import FileQueue
 from .placement import Placement
+from .tensor_options import TensorOptions
 from .tensor_store import Buffer, OwnFiles, PackedFiles, TensorStore, WriteFile
 
 _FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
@@ -28,38 +28,29 @@ _FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 class StepFiles:
     """Write tensor files into one directory. Safe to use from many threads.
 
-    directory: where files go.
+    options: where files go, and how.
     coverage: counts files that failed.
     append: takes the events of deferred files, and of what failed (spec/journal.md).
-    deferred: whether files are written by a thread of their own.
-    bound: how many bytes may wait for it.
-    once: whether a file with the bytes of an earlier one becomes a second name of that one.
-    packed: whether files are appended to packs.
     numbers: gives the numbers of holes.
     write: makes a file in another way.
     """
 
     def __init__(
         self,
-        directory: Path,
+        options: TensorOptions,
         coverage: Coverage,
         append: Callable[[Any], None],
         *,
-        deferred: bool = False,
-        bound: int = 1 << 30,
-        once: bool = False,
-        packed: bool = False,
         numbers: Iterator[int] | None = None,
         write: WriteFile | None = None,
     ) -> None:
-        self._store: TensorStore = PackedFiles() if packed else OwnFiles()
-        self._once, self._make = once, write or self._store.write
-        self._write = EqualFiles(self._store, self._make).write if once else self._make
-        self._folder = Folder(directory, dump_path_of(directory.parent))
+        self._options = options
+        self._store: TensorStore = PackedFiles() if options.packed else OwnFiles()
+        self._make = write or self._store.write
+        self._write = self._shared(self._make)
+        self._folder = Folder(options.directory, dump_path_of(options.directory.parent))
         self._coverage = coverage
         self._append = append
-        self._deferred = deferred
-        self._bound = bound
         self._numbers = itertools.count(1) if numbers is None else numbers
         self._queue: FileQueue | None = None
         self._lock = threading.RLock()
@@ -70,8 +61,10 @@ class StepFiles:
         limited: takes what writes a file, and the block of which a file takes a multiple, and returns one that raises
         NoRoom beyond the limit.
         """
-        make = limited(self._make, self._store.block)
-        self._write = EqualFiles(self._store, make).write if self._once else make
+        self._write = self._shared(limited(self._make, self._store.block))
+
+    def _shared(self, make: WriteFile) -> WriteFile:
+        return EqualFiles(self._store, make).write if self._options.share else make
 
     def save(
         self, placement: Placement, path: ValuePath, suffix: str, parts: Sequence[Buffer], number: int = 0
@@ -89,7 +82,7 @@ class StepFiles:
         """
         claim = tensor_file_name if placement.names is None else placement.names.claim
         name = claim(placement.record, placement.category, path, suffix)
-        if self._deferred:
+        if self._options.deferred:
             # As copies: the run may go on changing the memory.
             return self._later(name, number, [bytes(part) for part in parts])
         try:
@@ -114,7 +107,7 @@ class StepFiles:
     def _later(self, name: str, number: int, parts: Sequence[Buffer]) -> bytes:
         with self._lock:
             if self._queue is None:
-                self._queue = FileQueue(self._bound)
+                self._queue = FileQueue(self._options.bound)
             queue = self._queue
         number = number or next(self._numbers)
 

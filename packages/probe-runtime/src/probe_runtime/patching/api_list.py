@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from probe_format.suggest import nearest
 
 from probe_runtime.yaml_text import MOST_BYTES, YamlError, parse, parse_own
 
-from .lookup import resolve_owner
+from .lookup import go_down, is_function, resolve_owner
 
 RISK_LEVELS = ("ALL", "FOCUS", "CORE")
 
@@ -53,21 +52,8 @@ class Api:
         return self.source.sections[self.section][1]
 
 
-@attrs.frozen
-class Apis:
-    """The names to record, in a fixed order: an object listed twice is labelled by its first place."""
-
-    apis: tuple[Api, ...]
-
-    def __iter__(self) -> Iterator[Api]:
-        return iter(self.apis)
-
-    def __len__(self) -> int:
-        return len(self.apis)
-
-    def names(self, section: str) -> tuple[str, ...]:
-        """Return the listed names of one section."""
-        return tuple(api.name for api in self.apis if api.section == section)
+Apis = tuple[Api, ...]
+"""The names to record, in a fixed order: an object listed twice is labelled by its first place."""
 
 
 @attrs.frozen(eq=False)
@@ -130,7 +116,7 @@ def load(
     ]
     if path is not None:
         apis = _with_user_file(apis, Path(path), text, source)
-    return Apis(tuple(dict.fromkeys(apis)))
+    return tuple(dict.fromkeys(apis))
 
 
 @functools.cache
@@ -214,14 +200,11 @@ def _problem_with(
 
 
 def _is_callable(owner: Any, name: str) -> bool:
-    found = owner
-    for part in name.split("."):
-        # A framework's __getattr__ may import modules, warn, or raise errors of any kind for an unknown name.
-        try:
-            found = getattr(found, part)
-        except Exception:
-            return False
-    return callable(found) and not inspect.isclass(found)
+    # A framework's __getattr__ may import modules, warn, or raise errors of any kind for an unknown name.
+    try:
+        return is_function(*go_down(owner, name))
+    except Exception:
+        return False
 
 
 def _remedy(name: str, known: Iterable[str], source: ApiFile) -> str:

@@ -6,15 +6,7 @@ import multiprocessing.reduction
 import pickle
 from typing import Any
 
-from .pickles import (
-    dumping,
-    dumping_to_file,
-    forking_dumping,
-    forking_dumping_to_file,
-    loading,
-    loading_from,
-    naming,
-)
+from .pickles import PICKLER, dumping, dumping_to_file, forking_dumping, loading, loading_from, naming
 from .places import Function, Place, original_of, originals_by_id
 from .registry import place
 from .switch import Switch, muted
@@ -35,11 +27,11 @@ def guards(module: type) -> list[Place]:
         place(copy, "deepcopy", _deep_copying),
         place(pickle, "Pickler", naming),
         place(pickle, "dumps", dumping),
-        place(pickle, "dump", dumping_to_file),
+        place(pickle, "dump", dumping_to_file, PICKLER),
         place(pickle, "loads", loading),
         place(pickle, "load", loading_from),
         place(reduction.ForkingPickler, "dumps", forking_dumping),
-        place(reduction, "dump", forking_dumping_to_file),
+        place(reduction, "dump", dumping_to_file, reduction.ForkingPickler),
     ]
 
 

@@ -52,8 +52,15 @@ class KeptCopies:
 
     def gained(self, places: Iterable[Place]) -> list[Stood]:
         """Return those that are held more often than before; call it when they are taken back."""
-        gained = self._gained()
-        stood = [stood for place in places for stood in place.stood] if gained else []
+        gained: set[int] = set()
+        for functions, before in self._noted:
+            now = _references(functions)
+            if now != before:
+                gained |= {id(f) for f, n, m in zip(functions, now, before, strict=True) if n > m}
+        if not gained:
+            return []
+        gained -= layered()
+        stood = [stood for place in places for stood in place.stood]
         return [each for each in stood if not gained.isdisjoint((id(each.replacement), id(each.ours)))]
 
     def give_back(self, places: Iterable[Place]) -> list[Stood]:
@@ -88,15 +95,6 @@ class KeptCopies:
             return any(f not in now or now[f] > n for f, n in zip(which, stray.before, strict=True))
 
         return [*filter(is_held, kept.values())]
-
-    def _gained(self) -> set[int]:
-        """Return the ids of those that are held more often than before."""
-        gained: set[int] = set()
-        for functions, before in self._noted:
-            now = _references(functions)
-            if now != before:
-                gained |= {id(f) for f, n, m in zip(functions, now, before, strict=True) if n > m}
-        return gained - layered() if gained else gained
 
 
 def _references(functions: OwnTuple) -> list[int]:

@@ -1,31 +1,25 @@
 """Find functions by name: those that are listed, and those that a user registers."""
 
+from __future__ import annotations
+
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType, ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from probe_format.errors import ProbeError
 
 from .places import Function, Place, original_of
 from .switch import Label
 
-
-class Wrap(Protocol):
-    """A function that makes the wrapper of ``original``; pickle will find it as ``qualname`` in ``module``."""
-
-    def __call__(self, label: Label, original: Function, module: str, qualname: str, /) -> Function: ...
+if TYPE_CHECKING:
+    from .api_list import Api
 
 
-class ListedName(Protocol):
-    """A name of apis.yaml, and the dotted paths of the objects that may carry it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def owners(self) -> tuple[str, ...]: ...
+Wrap = Callable[[Label, Function, str, str], Function]
+"""Takes (label, original, module, qualname) and returns the wrapper, which pickle will find under these names."""
 
 
 def resolve_owner(path: str) -> Any | None:
@@ -64,7 +58,7 @@ def name_of(owner: Any) -> str:
     return str(getattr(owner, "__name__", None) or type(owner).__name__)
 
 
-def function_of(apis: Iterable[Any], prefix: str, api: str, resolve: Callable[[str], Any]) -> Function:
+def function_of(apis: Iterable[Api], prefix: str, api: str, resolve: Callable[[str], Any]) -> Function:
     """Return the listed function that records name by these two parts of a label.
 
     apis: the list; a name that stands in it twice is of no use, but for `_SAME`.
@@ -94,7 +88,7 @@ class Listed:
 
     def __init__(
         self,
-        apis: Iterable[ListedName],
+        apis: Iterable[Api],
         paths: Iterable[str],
         resolve: Callable[[str], Any],
         places_of: Callable[[Any, str, Any], list[Place]],
@@ -113,7 +107,7 @@ class Listed:
         self._resolve, self._places_of, self._left_out = resolve, places_of, left_out
         self._listed = {path: listed for path in paths if (listed := [a for a in apis if path in a.owners])}
         self._owners: dict[str, Any] = {}
-        self._found: dict[str, dict[ListedName, list[Place]]] = {path: {} for path in self._listed}
+        self._found: dict[str, dict[Api, list[Place]]] = {path: {} for path in self._listed}
         self.places: list[Place] = []
         self.missing: dict[str, str] = {}
         """The names that have no place -> why."""

@@ -91,8 +91,7 @@ class Patches:
     _in_models: Callable[[Sequence[Any]], list[Place]] = lambda models: []
     _depth: int = 0
     _suspensions: list[int] = field(factory=list)  # the thread of each
-    _registered: list[tuple[Any, str]] = field(factory=list)
-    _custom: list[Place] = field(factory=list)
+    _custom: list[Place] = field(factory=list)  # of registered functions
     _tables: list[PlaceTable] = field(factory=list)  # of all that are replaced while applied
     # Those of them in which the user has put something while applied.
     _taken: list[Place] = field(factory=list)
@@ -219,7 +218,6 @@ class Patches:
         with lock, self.suspended(_REGISTERING):
             with self._kept.tables_change():
                 self._prepared.update()
-            self._registered.append((owner, name))
             self._custom = [p for p in self._custom if not _is_at(p, owner, name)]
             label = self._label(prefix or name_of(module), name, getattr(owner, name))
             self._custom.append(custom_place(owner, name, label, self._wrap))
@@ -231,20 +229,17 @@ class Patches:
         _check_names("restore_custom_api", module, api_name)
         owner, name = go_down(module, api_name)
         with lock:
-            kept = [known for known in self._registered if not (known[0] is owner and known[1] == name)]
-            if len(kept) == len(self._registered):
-                known = ", ".join(f"{name_of(o)}.{n}" for o, n in self._registered) or "none"
+            kept = [p for p in self._custom if not _is_at(p, owner, name)]
+            if len(kept) == len(self._custom):
+                known = ", ".join(f"{name_of(p.owner)}.{p.name}" for p in self._custom) or "none"
                 raise UsageError(f"{name_of(module)}.{api_name} was not registered; registered are: {known}")
             with self.suspended(_REGISTERING):
-                self._registered = kept
-                self._custom = [p for p in self._custom if not _is_at(p, owner, name)]
-                self._searched = None
+                self._custom, self._searched = kept, None
 
     def register_those_of(self, other: Patches) -> None:
         """Record the registered functions of other patches, which are of the same framework; for those not applied."""
         if not self.applied:
-            self._registered, self._custom = list(other._registered), list(other._custom)
-            self._searched = None
+            self._custom, self._searched = list(other._custom), None
 
     def _label(self, prefix: str, name: str, function: Any) -> Label:
         """Return the label of a registered function; a listed one keeps its kind under the new name."""

@@ -55,11 +55,8 @@ def naming(base: Any) -> Any:
                 (owner, name, present), self._moved = self._moved, None
                 setattr(owner, name, present)
 
-    Pickler.__module__, Pickler.__qualname__, Pickler.__doc__ = (
-        base.__module__,
-        base.__qualname__,
-        base.__doc__,
-    )
+    for name in ("__module__", "__qualname__", "__doc__"):
+        setattr(Pickler, name, getattr(base, name))
     return Pickler
 
 
@@ -86,7 +83,7 @@ def dumping(original: Function) -> Function:
                 if not _refuses_a_function(error):
                     raise
         file = io.BytesIO()
-        naming(_PICKLER)(file, protocol, **options).dump(obj)
+        naming(PICKLER)(file, protocol, **options).dump(obj)
         return file.getvalue()
 
     return dumps
@@ -108,17 +105,8 @@ def forking_dumping(original: Function) -> Function:
     return dumps
 
 
-def dumping_to_file(original: Function) -> Function:
-    """Return a pickle.dump that pickles with `naming` at once: what is in a file already cannot be taken back."""
-    return _dumping_to_file(original, _PICKLER)
-
-
-def forking_dumping_to_file(original: Function) -> Function:
-    """Return the dump of multiprocessing, as `dumping_to_file` does."""
-    return _dumping_to_file(original, multiprocessing.reduction.ForkingPickler)
-
-
-def _dumping_to_file(original: Function, pickler: Any) -> Function:
+def dumping_to_file(original: Function, pickler: Any) -> Function:
+    """Return a dump that pickles with `naming` at once: what is in a file already cannot be taken back."""
     if original not in _PYTHONS:
         return quiet(original)
 
@@ -167,4 +155,4 @@ def loading_from(original: Function) -> Function:
 # What ours does itself; a user's own patch of one is called, and not recorded.
 _PYTHONS = (pickle.dump, pickle.load, pickle.loads, multiprocessing.reduction.dump)
 # The original class: pickle.Pickler is itself replaced while patches are in place.
-_PICKLER = pickle.Pickler
+PICKLER = pickle.Pickler

@@ -59,7 +59,6 @@ class Place:
     make: takes the function that is there, and returns the one that stands in for it. It is called once for each
         function, as compiled code is guarded by a function's identity.
     label: the label that calls are recorded under; None where they are not recorded.
-    theirs, ours: those of ``now``.
     now: what was there when it was last looked up.
     first: what was there when it was looked up first, most often the framework's own function.
     is_put: whether ours was put there, and not taken back yet.
@@ -70,8 +69,6 @@ class Place:
     name: str
     make: Callable[[Function], Any]
     label: Any = None
-    theirs: Any = None
-    ours: Any = None
     now: Stood = attrs.field(init=False)
     first: Stood = attrs.field(init=False)
     is_put: bool = False
@@ -88,10 +85,10 @@ class Place:
     def check(self) -> bool:
         """Look up anew what is there, if it is something else than before; return whether it is."""
         held = _held_by(self.owner, self.name)
-        if held is self.theirs:
+        if held is self.now.theirs:
             if held is not ABSENT or getattr(self.owner, self.name, ABSENT) == self.now.original:
                 return False
-        elif (held := _behind(held)) is self.theirs:
+        elif (held := _behind(held)) is self.now.theirs:
             return False
         if held is self.first.theirs and held is not ABSENT:
             self._stands(self.first)
@@ -103,7 +100,7 @@ class Place:
         """Put ours in place."""
         self.check()
         self.is_put = True
-        setattr(self.owner, self.name, self.ours)
+        setattr(self.owner, self.name, self.now.ours)
 
     def take_back(self) -> bool:
         """Put back what was there; return False if somebody else has put something there meanwhile, which stays."""
@@ -112,12 +109,12 @@ class Place:
         if was_put and any(held is each.theirs for each in self.stood):
             owner = getattr(self.owner, "__qualname__", getattr(self.owner, "__name__", "?"))
             unseen[f"later calls of {owner}.{self.name}"] = _PUT_BACK
-        behind = _behind(self.theirs if held is self.ours else held)
+        behind = _behind(self.now.theirs if held is self.now.ours else held)
         if behind is ABSENT and held is not ABSENT:
             delattr(self.owner, self.name)
         elif behind is not held:
             setattr(self.owner, self.name, behind)
-        return behind is not held or held is self.theirs
+        return behind is not held or held is self.now.theirs
 
     def _look_up(self, held: Any) -> Stood:
         of_class = isinstance(held, (staticmethod, classmethod)) and not isinstance(self.owner, ModuleType)
@@ -129,7 +126,7 @@ class Place:
         return self._stands(Stood(held, ours, original, replacement))
 
     def _stands(self, stood: Stood) -> Stood:
-        self.now, self.theirs, self.ours = stood, stood.theirs, stood.ours
+        self.now = stood
         which = id(stood.replacement)
         with contextlib.suppress(TypeError):  # nothing can refer weakly to a property
             mine = weakref.ref(stood.replacement, lambda _: _stand_ins.pop(which, None))

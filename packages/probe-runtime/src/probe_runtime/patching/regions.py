@@ -10,7 +10,7 @@ from probe_format.write import Coverage, Tally
 
 from .places import Function, Place
 from .registry import attributes_of
-from .switch import muted
+from .switch import Nested, muted
 
 Row = tuple[str, str, str]
 Node = Callable[[str], None]
@@ -21,13 +21,11 @@ class _Open(threading.local):
 
     of: what these nodes are of, as `Regions.started` has it.
     nodes: outermost first.
-    quiet: (the name, our function) of the innermost quiet one.
     """
 
     def __init__(self) -> None:
         self.of: object = None
         self.nodes: list[str] = []
-        self.quiet: tuple[str, Any] | None = None
 
 
 def _nothing(node: str) -> None:
@@ -46,6 +44,7 @@ class Regions:
         self._quiet: dict[str, Tally] = {}
         self._compiling = compiling
         self._open = _Open()
+        self._in_quiet = Nested()
         self._push: Node = _nothing
         self._pop: Node = _nothing
         self._started: object = None
@@ -119,16 +118,10 @@ class Regions:
         def call(*args: Any, **kwargs: Any) -> Any:
             if self._compiling() or self._started is None:
                 return original(*args, **kwargs)
-            outer = self._open.quiet
-            # Else one is around the user's own patch.
-            if outer is None or outer[0] != name or outer[1] is call:
+            if not self._in_quiet.is_recorded(name, call):
                 self._count(reason)
-            self._open.quiet = name, call
-            try:
-                with muted():
-                    return original(*args, **kwargs)
-            finally:
-                self._open.quiet = outer
+            with self._in_quiet.call(name, call), muted():
+                return original(*args, **kwargs)
 
         return call
 

@@ -88,9 +88,9 @@ class PlaceTable:
         self._usual = usual = [each for each in self.places if each.now is each.first]
         self._gets = [vars(each.owner).get for each in usual]
         self._names = [each.name for each in usual]
-        self._theirs = OwnTuple(each.theirs for each in usual)
-        self._ours = OwnTuple(each.ours for each in usual)
-        inherited = [each for each in usual if each.theirs is ABSENT and not _is_fixed(each.owner)]
+        self._theirs = OwnTuple(each.now.theirs for each in usual)
+        self._ours = OwnTuple(each.now.ours for each in usual)
+        inherited = [each for each in usual if each.now.theirs is ABSENT and not _is_fixed(each.owner)]
         self._inherited = [each.owner for each in inherited], [each.name for each in inherited]
         self._originals = OwnTuple(each.now.original for each in inherited)
         self._arrange_changes()
@@ -100,15 +100,15 @@ class PlaceTable:
         self._modules: dict[int, tuple[dict[str, Any], Own, Own]] = {}
         others = []
         for each in self._usual:
-            if type(each.owner) is ModuleType and each.theirs is not ABSENT:
+            if type(each.owner) is ModuleType and each.now.theirs is not ABSENT:
                 _, ours, theirs = self._modules.setdefault(id(each.owner), (vars(each.owner), Own(), Own()))
-                ours[each.name], theirs[each.name] = each.ours, each.theirs
+                ours[each.name], theirs[each.name] = each.now.ours, each.now.theirs
             else:
                 others.append(each)
         self._sets = [each.owner for each in others], [each.name for each in others]
-        self._set_ours = OwnTuple(each.ours for each in others)
-        self._backs = [each for each in others if each.theirs is not ABSENT]
-        gone = [each for each in others if each.theirs is ABSENT]
+        self._set_ours = OwnTuple(each.now.ours for each in others)
+        self._backs = [each for each in others if each.now.theirs is not ABSENT]
+        gone = [each for each in others if each.now.theirs is ABSENT]
         self._deletes = [each.owner for each in gone], [each.name for each in gone]
 
     def _holds(self, values: OwnTuple) -> bool:
@@ -161,7 +161,7 @@ class PlaceTable:
             for names, _, theirs in self._modules.values():
                 names.update(theirs)
             for each in self._backs:
-                setattr(each.owner, each.name, each.theirs)
+                setattr(each.owner, each.name, each.now.theirs)
             deque(map(delattr, *self._deletes), 0)
         return [each for each in (self._single if as_before else self.places[::-1]) if not each.take_back()]
 

@@ -149,10 +149,6 @@ def _put_defaults(holder: FunctionType, table: _Swaps) -> None:
         holder.__defaults__ = _new(holder.__defaults__, table)
 
 
-def _put_nothing(holder: type, table: _Swaps) -> None:
-    """Leave a class: its namespace is a holder of its own."""
-
-
 def _put_attributes(holder: Any, table: _Swaps) -> None:
     """Change attributes in slots, and those of an instance whose ``__dict__`` was not made yet."""
     with contextlib.suppress(AttributeError):
@@ -196,5 +192,5 @@ _PUTS: tuple[tuple[type, Callable[[Any, _Swaps], None]], ...] = (
     (CellType, _put_content),
     (functools.partial, _put_bound),
     (FunctionType, _put_defaults),
-    (type, _put_nothing),
+    (type, lambda holder, table: None),  # its namespace is a holder of its own
 )

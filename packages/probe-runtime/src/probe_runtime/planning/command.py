@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import importlib
+import operator
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -34,19 +35,15 @@ def _planner_of(model: object) -> Callable[..., DumpPlan]:
 def _without_memory() -> AbstractContextManager[Any]:
     """Return a context in which new tensors have no memory. Raises UsageError where no framework here can do it."""
     for package in packages().values():
-        make = _offered(package)
-        if make is not None:
-            return make()
+        try:
+            planning: Any = importlib.import_module(f"{package}.planning")
+        except ImportError:  # its framework is not there
+            continue
+        if hasattr(planning, "without_memory"):
+            return planning.without_memory()  # type: ignore[no-any-return]
     raise UsageError(
         "--meta is for torch, whose tensors can be made without memory; probe-torch is not installed here."
     )
-
-
-def _offered(package: str) -> Callable[[], AbstractContextManager[Any]] | None:
-    try:
-        return getattr(importlib.import_module(f"{package}.planning"), "without_memory", None)
-    except ImportError:  # its framework is not there
-        return None
 
 
 _EXIT = "exit codes: 0 planned, and nothing is in the way; 1 planned, and something is; 2 cannot be planned"
@@ -114,9 +111,7 @@ def _function(name: str) -> Callable[[], Any]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        found: Any = operator.attrgetter(attribute)(importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as e:
         raise UsageError(f"{name} cannot be taken from {os.getcwd()}: {error_text(e)}.") from e
     if not callable(found):

@@ -70,14 +70,14 @@ class CountedFiles:
         """Return the bytes that the files would have if each name were a file of its own."""
         return sum(self.sizes.values())
 
-    def largest(self, most: int = 5) -> list[tuple[str, int]]:
-        """Return (kind of call, bytes) of the kinds with the largest files, each name counted."""
+    def largest(self) -> list[tuple[str, int]]:
+        """Return (kind of call, bytes) of the five kinds with the largest files, each name counted."""
         found: Counter[str] = Counter()
         for path, size in self.sizes.items():
             at = _KIND.match(PurePath(path).name)
             kind = "other" if at is None else at["function"] or f"{at['module']} (module)"
             found[kind] += size
-        return found.most_common(most)
+        return found.most_common(5)
 
     def allocated(self, block: int) -> int:
         """Return the bytes that the files take on a disk. block: each takes a multiple of so many."""

@@ -8,11 +8,10 @@ from typing import Any
 from attrs import evolve
 from probe_format.errors import UsageError
 from probe_format.excerpts import cut
-from probe_format.layout import MODES, existing_dump
 
 from probe_runtime.config.config import Config
 from probe_runtime.config.config_file import load
-from probe_runtime.config.cross_checks import earlier_dump
+from probe_runtime.config.cross_checks import earlier_dump, earlier_ranks
 from probe_runtime.config.resolve import resolve
 from probe_runtime.describe.tensor_store import OwnFiles, PackedFiles
 
@@ -155,12 +154,8 @@ def _place(config: Config) -> Iterator[str]:
             yield f"dump_path {path}: {there} is a file, not a directory. Remove it, or choose another dump_path."
         elif not os.access(there, os.W_OK | os.X_OK):
             yield f"dump_path {path}: no permission to write below {there}. Choose another dump_path."
-        elif not config.overwrite:
-            ranks = config.rank or (None,)
-            bases = (path, *(path / mode for mode in MODES))
-            found = [p for base in bases for rank in ranks for p in existing_dump(base, rank, config.step)]
-            if found:
-                yield str(earlier_dump(path, found))
+        elif not config.overwrite and (found := earlier_ranks(config, config.rank or (None,))):
+            yield str(earlier_dump(path, found))
     except OSError as e:
         yield f"dump_path {path}: {e.strerror}. Choose another dump_path."
 

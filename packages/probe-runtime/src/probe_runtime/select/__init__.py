@@ -1,5 +1,5 @@
-"""Select what a configuration asks for: steps, ranks, names, and parts of records."""
+"""Select what a configuration asks for: names, and parts of records."""
 
-from .filters import NameFilter, RankFilter, StepFilter
+from .filters import NameFilter
 
-__all__ = ["NameFilter", "RankFilter", "StepFilter"]
+__all__ = ["NameFilter"]

@@ -1,42 +1,13 @@
-"""Select steps, ranks, and calls by name, as a configuration asks for (spec/config.md)."""
+"""Select calls by name, as a configuration asks for (spec/config.md)."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from attrs import frozen
+from attrs import define, frozen
 from probe_format.names import ModuleName, parsed, with_direction
 from probe_format.suggest import nearest_names
 
 from probe_runtime.config.config import Config
-
-from .window import windows
-
-
-class StepFilter:
-    """Decide whether a step is to be dumped: those in `step`, all without it, and none where `dump_enable` is false."""
-
-    def __init__(self, config: Config) -> None:
-        self._steps = config.step
-        self._is_off = config.dump_enable is False
-        self.last = config.step.last
-        """The last step to dump; None when every step is dumped."""
-
-    def __call__(self, step: int) -> bool:
-        return not self._is_off and (not self._steps or step in self._steps)
-
-    def over(self, step: int) -> bool:
-        """Return whether neither ``step`` nor any later step is to be dumped."""
-        return self.last is not None and step > self.last
-
-
-class RankFilter:
-    """Decide whether a process is to be dumped. A process without a rank (None) counts as rank 0."""
-
-    def __init__(self, config: Config) -> None:
-        self._ranks = config.rank
-
-    def __call__(self, rank: int | None) -> bool:
-        return not self._ranks or (rank or 0) in self._ranks
 
 
 @frozen
@@ -46,6 +17,68 @@ class _Directions:
 
 
 _ALL = _Directions(True, True)
+
+
+@define
+class _Window:
+    """A part of a step, from the entry of one call to the exit of another, once per step.
+
+    begin: the forward name of the first call.
+    end: the forward name of the last call; None until the step ends.
+    forward: whether forward records of the calls entered inside are wanted.
+    backward: whether their backward records are.
+    begin_at: the index of ``begin`` in the configuration's `scope`.
+    end_at: the index of ``end`` there.
+    state: ``before``, ``inside`` or ``after``.
+    end_seen: whether ``end`` was entered.
+    """
+
+    begin: str
+    end: str | None
+    forward: bool
+    backward: bool
+    begin_at: int
+    end_at: int
+    state: str = "before"
+    end_seen: bool = False
+
+    def enter(self, name: str) -> bool:
+        """Note that a call begins. Return whether it is inside."""
+        if self.state == "before" and name == self.begin:
+            self.state = "inside"
+        self.end_seen |= name == self.end
+        return self.state == "inside"
+
+    def leave(self, name: str) -> None:
+        if self.state == "inside" and name == self.end:
+            self.state = "after"
+
+    def missing(self) -> Iterator[tuple[str, int]]:
+        """Yield (name for a message, index in `scope`) of each end that did not come, or came in the wrong order."""
+        if self.state == "before":
+            yield f"scope[{self.begin_at}]", self.begin_at
+        if self.end is not None and self.state != "after":
+            if not self.end_seen:
+                yield f"scope[{self.end_at}]", self.end_at
+            elif self.state == "inside":
+                yield f"scope[{self.end_at}], which came before scope[{self.begin_at}]", self.end_at
+
+
+def _windows(scope: tuple[str, ...]) -> tuple[_Window, ...]:
+    """Return the windows of a scope of two names (or of no names), as `NameFilter` defines them.
+
+    A backward pass runs through the calls in the opposite order, so a part of it is known while the forward pass
+    runs: the part begins there where it ends in the backward pass.
+    """
+    if not scope:
+        return ()
+    first, last = (with_direction(name, "forward") for name in scope)
+    first_is_forward, last_is_forward = first == scope[0], last == scope[1]
+    if first_is_forward and last_is_forward:
+        return (_Window(first, last, True, True, 0, 1),)
+    if first_is_forward:
+        return (_Window(first, None, True, False, 0, 0), _Window(last, None, False, True, 1, 1))
+    return (_Window(last, first, False, True, 1, 0),)
 
 
 class NameFilter:
@@ -77,7 +110,7 @@ class NameFilter:
         self._tensor_list = config.tensor_list
         self._expand = config.level == "mix"
         self._scope = config.scope
-        self._windows = windows(config.scope)
+        self._windows = _windows(config.scope)
         self.active = bool(config.list or config.scope)
         """False when every call is wanted."""
         self._lock = threading.RLock()

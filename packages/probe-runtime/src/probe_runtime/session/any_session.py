@@ -1,27 +1,10 @@
 """What a debugger needs of its session, whatever its level."""
 
-from typing import Any, NoReturn
+from typing import Any
 
-from attrs import define
 from probe_format.errors import UsageError
 
 from probe_runtime.config.config import Config
-
-
-@define
-class _NoFunctions:
-    """The place of the patched functions at a level that patches none."""
-
-    level: str
-
-    def add(self, module: Any, api_name: str, prefix: str | None = None) -> NoReturn:
-        self._refuse("register_custom_api")
-
-    def remove(self, module: Any, api_name: str) -> NoReturn:
-        self._refuse("restore_custom_api")
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise UsageError(f"level {self.level} records no functions: {what} is for L1 and mix.")
 
 
 class AnySession:
@@ -38,8 +21,11 @@ class AnySession:
 
     @property
     def patches(self) -> Any:
-        """Return the patched functions, which have ``add`` and ``remove``."""
-        return _NoFunctions(self.config.level)
+        """Return the patched functions, which have ``add`` and ``remove``. Raises UsageError at a level without any."""
+        raise UsageError(
+            f"level {self.config.level} records no functions: register_custom_api and restore_custom_api are for L1 "
+            "and mix."
+        )
 
     @property
     def collecting(self) -> bool:

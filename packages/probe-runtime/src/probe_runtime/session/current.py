@@ -4,16 +4,14 @@ import functools
 from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from attrs import fields
 from probe_format.errors import UsageError
 
 from probe_runtime.config.config import Config
 
-from .any_session import AnySession
-
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound=AnySession)
 
 
 class class_or_instance(Generic[T, P, R]):
@@ -35,32 +33,13 @@ class class_or_instance(Generic[T, P, R]):
         return functools.partial(self._function, instance)
 
 
-def reusable(existing: S | None, config: Config, model: Any) -> S | None:
-    """Return the open session for a debugger with these settings, or None where it needs one of its own.
-
-    existing: the session of the process, or None.
-    config: the debugger's configuration.
-    model: the debugger's model, or None.
-
-    Raises UsageError when a session with other settings is open.
-    """
-    if existing is None or existing.closed:
-        return None
-    if existing.config != config or (model is not None and existing.model is not model):
-        raise UsageError(
-            f"This process has a PrecisionDebugger already ({_brief(existing.config)}), and this one differs "
-            f"({_differences(existing.config, config)}). One at a time: close() the first."
-        )
-    return existing
-
-
-def _brief(c: Config) -> str:
-    return f"level {c.level}, task {c.task}, dump_path {c.dump_path}"
-
-
-def _differences(a: Any, b: Any) -> str:
-    names = [n for n in a.__attrs_attrs__ if n.eq]
-    changed = [n.name for n in names if getattr(a, n.name) != getattr(b, n.name)]
-    return (
-        ", ".join(f"{n}: {getattr(a, n)!r} there, {getattr(b, n)!r} here" for n in changed[:4]) or "its model"
+def one_at_a_time(there: Config, here: Config) -> UsageError:
+    """Return the error of a debugger beside an open one that differs, in its configuration or its model."""
+    names = [each.name for each in fields(Config) if each.eq]
+    values = [(name, getattr(there, name), getattr(here, name)) for name in names]
+    differences = [f"{name}: {a!r} there, {b!r} here" for name, a, b in values if a != b]
+    return UsageError(
+        f"This process has a PrecisionDebugger already (level {there.level}, task {there.task}, dump_path "
+        f"{there.dump_path}), and this one differs ({', '.join(differences[:4]) or 'its model'}). One at a time: "
+        "close() the first."
     )

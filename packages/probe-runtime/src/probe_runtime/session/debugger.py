@@ -16,7 +16,7 @@ from probe_runtime.config.source import ConfigSource
 from probe_runtime.notice import notice
 
 from .any_session import AnySession
-from .current import class_or_instance, reusable
+from .current import class_or_instance, one_at_a_time
 from .reload import Reload
 from .session import Session
 
@@ -59,11 +59,13 @@ class Debugger:
         if (give_way := Debugger.gives_way) is not None:
             Debugger.gives_way = None
             give_way("the script has a PrecisionDebugger of its own, which dumps from here on")
-        session = reusable(self._kind._current, config, model)
-        if session is None:
+        session = self._kind._current
+        if session is None or session.closed:
             session = open_session(config)
             if isinstance(session, Session) and (config.reload or config.dump_enable is not None):
-                session.reload = Reload(source, config)
+                session.reload = Reload(source)
+        elif session.config != config or (model is not None and session.model is not model):
+            raise one_at_a_time(session.config, config)
         self._session = self._kind._current = session
 
     @classmethod

@@ -13,7 +13,6 @@ from probe_format.errors import ConfigError, Problem
 
 from probe_runtime.config.config import Config
 from probe_runtime.config.number_ranges import parse_init_step, parse_rank_id, parse_token_range
-from probe_runtime.select.filters import RankFilter, StepFilter
 
 from .any_session import AnySession
 
@@ -133,11 +132,11 @@ class KernelSession(AnySession):
         parse_token_range(token_range)
         self._rank_id = parse_rank_id(rank_id, self._rank_id)
         rank = self.rank() if self._rank_id is None else self._rank_id
-        if self._running or not RankFilter(self.config)(rank):
+        if self._running or not self.config.wants_rank(rank):
             return
         # MindSpore reads its settings once, when step 0 compiles: they must be there also where only step 5 is dumped.
         self.kernels.prepare(self.step_number)
-        if StepFilter(self.config)(self.step_number):
+        if self.config.wants_step(self.step_number):
             self.kernels.start(self.step_number)
             self._running = True
 

@@ -55,17 +55,15 @@ class _Perturbation:
 
     def __init__(self, draws: np.random.Generator, tensor: Callable[[Any, Move], Any]) -> None:
         self._draws, self._tensor = draws, tensor
-        self._known: dict[int, Any] = {}
-        self._kept: list[Any] = []  # an id stands for its object only as long as that lives
+        self._known: dict[int, tuple[Any, Any]] = {}  # an id stands for its object only as long as that lives
         self.count = 0
 
     def moved(self, value: Any) -> Any:
         if id(value) in self._known:
-            return self._known[id(value)]
-        self._kept.append(value)
-        self._known[id(value)] = value  # where a value contains itself
+            return self._known[id(value)][1]
+        self._known[id(value)] = value, value  # where a value contains itself
         found = self._of(value)
-        self._known[id(value)] = found
+        self._known[id(value)] = value, found
         return found
 
     def _of(self, value: Any) -> Any:

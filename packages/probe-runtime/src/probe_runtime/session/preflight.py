@@ -1,14 +1,14 @@
 """Check a configuration against the machine and the run, before anything is dumped."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from probe_format.errors import ConfigError, Problem
-from probe_format.layout import MODES, existing_dump, watch_file
+from probe_format.layout import watch_file
 from probe_format.watch import free_place
-from probe_format.write import check_writable, in_use
 
 from probe_runtime.config.config import Config
-from probe_runtime.config.cross_checks import earlier_dump
+from probe_runtime.config.cross_checks import earlier_ranks, path_problem
 from probe_runtime.config.number_ranges import compact
 from probe_runtime.notice import notice
 
@@ -33,15 +33,8 @@ def preflight(
     Raises ConfigError with every problem, ``found`` included.
     """
     problems = list(found)
-    try:
-        unwritable = check_writable(config.dump_path)
-        free = config.overwrite or unwritable or in_use(config.dump_path, rank)  # or beside that one
-        used = [] if free else _used(config, rank)
-    except OSError as e:
-        unwritable, used = f"dump_path {config.dump_path}: {e.strerror}. Choose another dump_path.", []
-    if unwritable is not None:
-        problems.append(Problem("dump_path", unwritable))
-    problems += used
+    if (problem := path_problem(config, rank, lambda: _earlier(config, rank))) is not None:
+        problems.append(problem)
     warning = check_rank(config, world_size, launcher)
     if warning is not None and world_size is not None:
         problems.append(Problem("rank", warning))
@@ -51,14 +44,10 @@ def preflight(
         notice(f"Probe: {text}")
 
 
-def _used(config: Config, rank: int | None) -> list[Problem]:
-    """Return the problem of earlier data that would be overwritten, if there is any."""
-    if not config.kind.calls:
-        path = watch_file(config.dump_path, rank)
-        return [earlier_dump(config.dump_path, [path])] if free_place(config.dump_path, rank) is None else []
-    bases = (config.dump_path, *(config.dump_path / mode for mode in MODES))
-    found = [path for base in bases for path in existing_dump(base, rank, config.step)]
-    return [earlier_dump(config.dump_path, found)] if found else []
+def _earlier(config: Config, rank: int | None) -> list[Path]:
+    if config.kind.calls:
+        return earlier_ranks(config, [rank])
+    return [watch_file(config.dump_path, rank)] if free_place(config.dump_path, rank) is None else []
 
 
 def check_rank(config: Config, world_size: int | None, launcher: str = TORCH_LAUNCH) -> str | None:
@@ -66,7 +55,7 @@ def check_rank(config: Config, world_size: int | None, launcher: str = TORCH_LAU
 
     config: the configuration.
     world_size: the number of processes in the default group; None without a group. A run without a group counts as
-        rank 0 (see `select.RankFilter`).
+        rank 0 (see `Config.wants_rank`).
     launcher: what starts several processes, in words.
     """
     if not config.rank:

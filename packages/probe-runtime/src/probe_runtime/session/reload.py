@@ -1,6 +1,8 @@
 """Take a configuration file's new content between two steps of a running job (`reload`)."""
 
-from typing import Protocol
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from attrs import fields
 from probe_format.errors import ProbeError
@@ -10,14 +12,8 @@ from probe_runtime.config.config import Config
 from probe_runtime.config.source import ConfigSource
 from probe_runtime.notice import notice
 
-
-class Reconfigured(Protocol):
-    """What takes the new settings: a session."""
-
-    step_number: int
-
-    def reconfigure(self, config: Config) -> None:
-        """Dump by another configuration from the next step on."""
+if TYPE_CHECKING:
+    from .session import Session
 
 
 class Reload:
@@ -26,24 +22,23 @@ class Reload:
     source: the file, and the arguments that win over it.
     """
 
-    def __init__(self, source: ConfigSource, config: Config) -> None:
-        """Follow it from now on. config: what it had when it was read first."""
+    def __init__(self, source: ConfigSource) -> None:
+        """Follow it from now on."""
         self.source = source
-        self._config = config
         self._complaint = ""
         if source.path is None:
             notice("Probe: reload and dump_enable are for a configuration file; there is none to read again.")
         elif source.arguments.get("dump_enable") is False:
             notice("Probe: dump_enable=False is an argument, and wins over the file: nothing will be dumped.")
 
-    def look(self, session: Reconfigured) -> None:
+    def look(self, session: Session) -> None:
         """Have the session take what the file has by now, if it has changed. Never raises."""
         if not self.source.changed():
             return
+        before = session.config
         try:
-            config = self.source.read_again(self._config)
-            changes = _changes(self._config, config)
-            if changes:
+            config = self.source.read_again(before)
+            if changes := _changes(before, config):
                 session.reconfigure(config)
         except Exception as error:
             complaint = str(error) if isinstance(error, ProbeError) else error_text(error)
@@ -53,9 +48,9 @@ class Reload:
                 )
             self._complaint = complaint
             return
-        said = [text for text in config.warnings if text not in self._config.warnings]
-        self._config, self._complaint = config, ""
+        self._complaint = ""
         if changes:
+            said = [text for text in config.warnings if text not in before.warnings]
             at = f"from step {session.step_number} on"
             notice("\n".join([f"Probe: {self.source.path} was read again; {at}: {changes}.", *said]))
 

@@ -14,17 +14,16 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from attrs import define, field
 from probe_format.errors import ConfigError, ProbeError, Problem, UsageError
 from probe_format.excerpts import brief, error_text
-from probe_format.layout import SMALLEST_TABLES, holds_data
+from probe_format.layout import holds_data
 from probe_format.write import Claim, clear, explain, reason, remains
 
 from probe_runtime.config.config import Config
 from probe_runtime.config.number_ranges import parse_init_step, parse_rank_id, parse_token_range
 from probe_runtime.config.source import ConfigSource
-from probe_runtime.notice import log, notice
+from probe_runtime.notice import Notices, log, notice
 from probe_runtime.patching.patches import Patches
 from probe_runtime.patching.switch import muted
-from probe_runtime.select.filters import RankFilter, StepFilter
-from probe_runtime.watch import Allowance, Budget, Ring
+from probe_runtime.watch import Allowance, Budget
 
 from .any_session import AnySession
 from .exporter import Exporter
@@ -78,11 +77,9 @@ class Session(AnySession):
     run: RunningStep | None = None
     about: dict[str, Any] = field(factory=dict)
     reload: Reload | None = None
-    _steps: StepFilter = field(init=False)
-    _ranks: RankFilter = field(init=False)
     _rank_id: int | None = None
     _named: tuple[Any, str] | None = None
-    _warned: set[str] = field(factory=set)
+    _warn_once: Callable[[str], bool] = field(factory=lambda: Notices().tell, init=False)
     _skip_step: int | None = None
     _last_model: LastModel = field(factory=LastModel)
     _claim: Claim = field(init=False)
@@ -95,8 +92,8 @@ class Session(AnySession):
     exporter: Exporter | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._budget = Budget(self.config.dump_path, self._processes)
-        self.when = SessionTriggers.of(self.config, self.framework)
+        self._budget = Budget(self.config, self._processes)
+        self.when = SessionTriggers(self.config, self.framework) if self.config.when else None
         self._claim = Claim(self.config.dump_path)
         tables = self.config.tables
         self.exporter = None if tables is None else Exporter(self.config.dump_path, tables)
@@ -136,9 +133,7 @@ class Session(AnySession):
         self._rank_id = parse_rank_id(rank_id, self._rank_id)
         if given is not None:
             self._last_model.note(given)
-        if not self._takes(self.step_number):
-            return
-        if not self._ranks(self._rank()):
+        if not (self._takes(self.step_number) and self.config.wants_rank(self._rank())):
             return
         if self.run is not None and self.run.running:
             self._warn_once(
@@ -147,14 +142,12 @@ class Session(AnySession):
             return
         if self.run is None:
             self.run = self._begin(model)
-            if self.run is None:
-                return
-        gate = None if tokens is None else TokenGate(*tokens)
+        if (run := self.run) is None:
+            return
         if self._named is not None:
-            self.run.table.add_named(*self._named)
-        run = self.run
+            run.table.add_named(*self._named)
         with self._guarded(run, "start()"):
-            run.resume(model, gate)
+            run.resume(model, None if tokens is None else TokenGate(*tokens))
 
     def reconfigure(self, config: Config) -> None:
         """Dump by another configuration from the next step on; `dump_path` stays. Call it between two steps.
@@ -183,13 +176,14 @@ class Session(AnySession):
         ahead: how many steps after this one may come as well; None where it is not known yet which one comes.
         """
         numbers = range(self.step_number, self.step_number + (ahead or 0) + 1)
+        raised = self._raised(self.step_number)
         wanted = (
-            self._level(numbers[0]) != "L0"
+            (raised or self).config.level != "L0"
             and not self.closed
             and (ahead is None or any(map(self._takes, numbers)))
-            and self._ranks(self._rank())
+            and self.config.wants_rank(self._rank())
         )
-        patches = self.patches if self.when is None else self.when.patches_at(numbers[0], self.patches)
+        patches = self.patches if raised is None else raised.opened(self.patches).patches
         if self._ready is not None and not (wanted and patches is self._ready):
             self.unready()
         if wanted and self._ready is None:
@@ -209,8 +203,8 @@ class Session(AnySession):
         Raises an error of the run that only Probe has met.
         """
         if self.run is None or not self.run.running:
-            wanted = self._takes(self.step_number) and self._ranks(self._rank()) and self._skip_step is None
-            if wanted and not self.closed:
+            wanted = self._takes(self.step_number) and self.config.wants_rank(self._rank())
+            if wanted and self._skip_step is None and not self.closed:
                 self._warn_once("stop() was called without start(); it has no effect.")
             return
         run = self.run
@@ -238,7 +232,8 @@ class Session(AnySession):
         self._claim.rest()
         self.step_number += 1
         self._skip_step = None
-        if run is not None and self._steps.over(self.step_number):
+        last = self.config.step.last
+        if run is not None and last is not None and self.step_number > last:
             log(self.framework.package, f"every step asked for is dumped, below {self.config.dump_path}")
         if self.reload is not None:
             self.reload.look(self)
@@ -254,7 +249,7 @@ class Session(AnySession):
         """Take a value of the run, for the conditions under `when`."""
         if self.when is not None:
             with muted():  # to read a tensor is no call of the user's
-                self.when.triggers.observe(name, value)
+                self.when.observe(name, value)
 
     def set_init_step(self, step: Any) -> None:
         """Number the steps from ``step``, as when a run resumes from a checkpoint.
@@ -285,7 +280,7 @@ class Session(AnySession):
         """End `module_dump`. Raises UsageError when none is open."""
         if self._named is None:
             raise UsageError("module_dump_end() was called, but no module_dump(module, name) is open.")
-        if self._named is not None and self.run is not None:
+        if self.run is not None:
             self.run.table.entries.pop(id(self._named[0]), None)
         self._named = None
 
@@ -331,25 +326,14 @@ class Session(AnySession):
 
     def _take(self, config: Config, opened: Opened) -> None:
         self.config, self._opened = config, opened
-        self._steps, self._ranks = StepFilter(config), RankFilter(config)
-        budget = self._budget
-        budget.max_bytes, budget.min_free_bytes = config.max_bytes, config.min_free_bytes
-        budget.wants_files = config.wants_files
-        budget.tables = 0 if config.tables is None else SMALLEST_TABLES
-        if config.keep is None:
-            budget.ring = None
-        elif budget.ring is None:
-            budget.ring = Ring(config.keep.last)
-        else:
-            budget.ring.last = config.keep.last
+        self._budget.take(config)
         if self.when is not None:
-            self.when.take(config, budget.ring)
+            self.when.take(config, self._budget.ring)
 
     def _begin(self, model: Any) -> RunningStep | None:
         rank, about, opened = self._rank(), self.about, self._opened
         if (raised := self._raised(self.step_number)) is not None:
-            opened, cause = raised.opens(self.step_number, self.patches)
-            about = {**about, **cause}
+            opened, about = raised.opened(self.patches), {**about, **raised.cause_of(self.step_number)}
         base, open_step = opened.target_for(self.config.dump_path, model)
         try:
             allowance = self._budget.begin() if self._is_counted else None
@@ -373,7 +357,7 @@ class Session(AnySession):
                     self._allowance = allowance
                     run.limit(allowance)
                 if self.when is not None:
-                    run.watch_for(self.when.triggers.moments)
+                    run.watch_for(self.when.moments)
                 return run
             notice(
                 f"Probe: {directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
@@ -392,7 +376,7 @@ class Session(AnySession):
         if allowance is not None and run is not None:
             self._budget.ended(allowance, run.directories)
         if self.when is not None:
-            self.when.triggers.ended(self.step_number, self._rank(), {} if run is None else run.looks, report)
+            self.when.ended(self.step_number, self._rank(), {} if run is None else run.looks, report)
         elif self._budget.ring is not None and run is not None:
             self._budget.ring.ended(run.directories, self.step_number)
         self._budget.settle()
@@ -415,18 +399,14 @@ class Session(AnySession):
             "or PrecisionDebugger(model=...). Level L1 works without."
         )
 
-    def _level(self, number: int) -> str:
-        raised = self._raised(number)
-        return (self.config if raised is None else raised.triggers.config).level
-
     def _takes(self, number: int) -> bool:
         """Return whether a step is to be dumped, as far as its number says."""
-        wanted = self._steps(number) or self._raised(number) is not None
+        wanted = self.config.wants_step(number) or self._raised(number) is not None
         return wanted and self.config.dump_enable is not False and self._skip_step != number
 
     def _raised(self, number: int) -> SessionTriggers | None:
         """Return the triggers, where a step is dumped because of one."""
-        return self.when if self.when is not None and self.when.dumps(number) else None
+        return self.when if self.when is not None and self.when.of(number) is not None else None
 
     @property
     def _is_counted(self) -> bool:
@@ -441,11 +421,6 @@ class Session(AnySession):
 
     def _rank(self) -> int | None:
         return self.framework.rank() if self._rank_id is None else self._rank_id
-
-    def _warn_once(self, text: str) -> None:
-        if text not in self._warned:
-            self._warned.add(text)
-            notice(f"Probe: {text}")
 
 
 def _brief_trace(error: Exception) -> str:

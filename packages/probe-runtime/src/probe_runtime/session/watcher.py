@@ -14,7 +14,7 @@ from probe_format.write import explain
 
 from probe_runtime.collect.module_table import AnyModuleTable, TrackedModule
 from probe_runtime.config.config import Config
-from probe_runtime.notice import notice
+from probe_runtime.notice import Notices, notice
 from probe_runtime.patching.switch import muted
 from probe_runtime.watch import Columns, Norms, ParameterNames, Trigger, WatchedRow
 
@@ -39,8 +39,7 @@ class Watch:
     faults: int = 0
     _rows: int = 0
     _has_updated: bool = False
-    _is_full: bool = False
-    _unseen: set[str] = field(factory=set)
+    _notices: Notices = field(factory=Notices)
 
     def shelter(self, where: str, what: Callable[..., None]) -> Callable[..., None]:
         """Return a function that the framework may call: a fault is noted in the file, and the run goes on.
@@ -91,9 +90,7 @@ class Watch:
 
     def unseen(self, what: str, why: str) -> None:
         """Say once, to the user and in the file, that something is not watched."""
-        if what not in self._unseen:
-            self._unseen.add(what)
-            notice(f"Probe: {what}: not watched. {why}.")
+        if self._notices.tell(f"{what}: not watched. {why}.", what):
             with contextlib.suppress(OSError):
                 self.file.unseen(what, why)
 
@@ -111,12 +108,9 @@ class Watch:
         try:
             row.write(self.file, step)
         except OSError as error:
-            if not self._is_full:
-                self._is_full = True
-                why = explain(error, self.config.dump_path)
-                notice(
-                    f"Probe: step {step} is not in {self.file.path}. {why} The run goes on, and so does the watch."
-                )
+            why = explain(error, self.config.dump_path)
+            text = f"step {step} is not in {self.file.path}. {why} The run goes on, and so does the watch."
+            self._notices.tell(text, "a row that is not written")
         self._rows += 1
         self._has_updated |= bool(row.updates or row.skipped)
         if self._rows == _PATIENCE and not self._has_updated:

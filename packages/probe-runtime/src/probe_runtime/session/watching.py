@@ -113,7 +113,7 @@ class WatchSession(Session):
             self._skip_step = self.step_number
             return None
         dumped = None
-        if self.when is not None and self.when.dumps(self.step_number):  # the same step in files
+        if self._raised(self.step_number) is not None:  # the same step in files
             dumped, self._skip_step = super()._begin(model), None
         self._row = watch.row = WatchedRow(watch.columns)
         watched = WatchedStep(watch, watcher, self.step_number)
@@ -121,7 +121,7 @@ class WatchSession(Session):
 
     def _over(self, run: RunningStep | None, report: Mapping[str, Any] | None) -> None:
         if self.when is not None and run is not None and self._row is not None:
-            self.when.triggers.watched(self._row)
+            self.when.watched(self._row)
         super()._over(run, report)
 
     def _open(self) -> None:
@@ -145,7 +145,7 @@ class WatchSession(Session):
                 path.unlink()
             self._watch = Watch(config, WatchWriter(path, header))
             if self.when is not None:
-                self.when.triggers.tell = self._watch.tell
+                self.when.tell = self._watch.tell
         except OSError as error:
             notice(f"Probe: nothing is watched: {explain(error, config.dump_path)}")
             return

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attrs import define, field
+from probe_format.layout import SMALLEST_TABLES
 from probe_format.safe_files import Folder
 from probe_format.tensors import byte_count
 from probe_format.write import NoRoom
 
-from probe_runtime.notice import notice
+from probe_runtime.config import Config
+from probe_runtime.notice import Notices
 
 from .ring import Ring
 
@@ -37,22 +39,14 @@ _NUMBERS_ALONE = "records have their numbers alone, as with task statistics"
 class Budget:
     """The bytes that a process may have below a dump path. What ends a step early, or keeps it small, is said once.
 
-    dump_path: a folder on the file system that is written to.
+    config: that of the steps which come, with the limits.
     processes: returns how many processes write there.
-    max_bytes: how many bytes they may write together; None for any number.
-    min_free_bytes: how many bytes of the file system stay free; None for none.
-    wants_files: whether steps have tensor files at all.
-    tables: where steps become tables, too, the least that these count: else as much as the JSON files.
     ring: the steps that stay; None where all do.
     written: by the steps that have ended and are there.
     """
 
-    dump_path: Path
+    config: Config
     processes: Callable[[], int]
-    max_bytes: int | None = None
-    min_free_bytes: int | None = None
-    wants_files: bool = True
-    tables: int = 0
     ring: Ring | None = None
     written: int = 0
     _share: int = 0
@@ -60,12 +54,27 @@ class Budget:
     _files: int = 0
     _is_over: bool = False
     _sizes: dict[tuple[Path, ...], int] = field(factory=dict)
-    _told: set[str] = field(factory=set)
+    _notices: Notices = field(factory=Notices)
+
+    def take(self, config: Config) -> None:
+        """Go by a configuration from the next step on."""
+        self.config = config
+        if config.keep is None:
+            self.ring = None
+        elif self.ring is None:
+            self.ring = Ring(config.keep.last)
+        else:
+            self.ring.last = config.keep.last
+
+    @property
+    def tables(self) -> int:
+        """Return the least that a step's tables count, where there are any: else as much as its JSON files."""
+        return 0 if self.config.tables is None else SMALLEST_TABLES
 
     def begin(self) -> Allowance | None:
         """Return what the step that begins may write; None where nothing, and an earlier step has said why."""
         step = Allowance(self)
-        self._share = 0 if self.max_bytes is None else self.max_bytes // max(1, self.processes())
+        self._share = (self.config.max_bytes or 0) // max(1, self.processes())
         need = _COPIES * self._numbers + _CLOSING + self.tables
         left, why = self.make_room(need, step)
         if left < need:
@@ -76,7 +85,7 @@ class Budget:
             return step
         self._is_over = False
         left, why = self.left(0, near=True)
-        if self.wants_files and left < self._files + need:
+        if self.config.wants_files and left < self._files + need:
             step.end_files(why, "all")
         return step
 
@@ -91,7 +100,7 @@ class Budget:
             return found
         while left < need and self.ring is not None and (removed := self.ring.shrink()) is not None:
             step.notes[removed.parent.name] = f"removed before its time: {why}"
-            self._say("ring", f"{why}. Until there is room, fewer steps stay than keep asks for.")
+            self._notices.tell(f"{why}. Until there is room, fewer steps stay than keep asks for.", "ring")
             self.settle()
             left, why = found = self.left(step.taken)
         return found
@@ -102,14 +111,14 @@ class Budget:
         taken: by the step that is open.
         near: whether the last part of each limit is left alone.
         """
-        found = [(1 << 62, "")]
-        if self.max_bytes is not None:
+        found, most, wanted = [(1 << 62, "")], self.config.max_bytes, self.config.min_free_bytes
+        if most is not None:
             share, so_far = self._share, self.written + taken
-            of_all = "" if share == self.max_bytes else f", this process's part of {self.max_bytes:,}"
+            of_all = "" if share == most else f", this process's part of {most:,}"
             words = f"max_bytes: {so_far:,} of {share:,} bytes are written{of_all}"
             found.append((share - so_far - near * share // _NEAR, words))
-        if self.min_free_bytes is not None:
-            free, wanted = _free(self.dump_path), self.min_free_bytes
+        if wanted is not None:
+            free = _free(self.config.dump_path)
             words = f"min_free_bytes: {free:,} bytes are free, and {wanted:,} are to stay free"
             found.append((free - wanted - near * wanted // _NEAR, words))
         return min(found)
@@ -141,12 +150,7 @@ class Budget:
 
     def end_files(self, why: str) -> None:
         """Say once that tensors have no files for now."""
-        self._say("files", f"{why}. Until there is room, {_NUMBERS_ALONE}.")
-
-    def _say(self, what: str, text: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
-            notice(f"Probe: {text}")
+        self._notices.tell(f"{why}. Until there is room, {_NUMBERS_ALONE}.", "files")
 
 
 @define

@@ -15,7 +15,7 @@ from probe_format.excerpts import cut, error_text
 from probe_format.watch import KINDS
 
 from probe_runtime.config import Condition
-from probe_runtime.notice import notice
+from probe_runtime.notice import Notices
 
 from .row import WatchedRow
 from .signals import Signals
@@ -51,8 +51,7 @@ class Judges:
         self._medians = {c.subject: RunningMedian() for c in conditions if c.kind == "spike"}
         self._spikes: dict[str, str] = {}
         self._values: dict[str, float] = {}
-        self._told: set[str] = set()
-        self._wants_values = bool(self._medians or self._functions)
+        self._tell = Notices().tell
         self._signals = Signals(c.subject for c in conditions if c.kind == "signal")
         self._came: set[str] = set()
 
@@ -67,7 +66,7 @@ class Judges:
 
     def observe(self, name: str, value: Any) -> None:
         """Take a value of the run."""
-        if not self._wants_values:
+        if not (self._medians or self._functions):
             return
         try:
             number = self._values[name] = float(value.detach() if hasattr(value, "detach") else value)
@@ -132,11 +131,6 @@ class Judges:
             self._tell(f"{condition.text} failed, and does not count ({error_text(error)}).")
             return None
         return cut(said, 500) if isinstance(said, str) else "it returned a true value"
-
-    def _tell(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            notice(f"Probe: {text}")
 
 
 _JUDGE: dict[str, Callable[[Judges, Condition, StepSeen], str | None]] = {

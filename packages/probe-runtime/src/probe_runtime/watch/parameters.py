@@ -17,16 +17,16 @@ class ParameterNames:
 
     models_in: Callable[[Any], Iterable[Any]]
     named: Callable[[Any], Iterable[tuple[str, Any]]]
-    _models: dict[int, weakref.ref[Any]] = field(factory=dict)
-    _prefixes: dict[int, str] = field(factory=dict)
+    # Each with what its paths begin with.
+    _models: dict[int, tuple[weakref.ref[Any], str]] = field(factory=dict)
     _names: dict[int, tuple[weakref.ref[Any], tuple[str, str]]] = field(factory=dict)
 
     def add(self, model: Any) -> bool:
         """Take a model, or a list of models; return whether one is new."""
-        fresh = [(i, one) for i, one in enumerate(self.models_in(model)) if self._model(id(one)) is not one]
+        known = [ref() for ref, _ in self._models.values()]
+        fresh = [(i, one) for i, one in enumerate(self.models_in(model)) if not any(one is k for k in known)]
         for i, one in fresh:
-            self._models[id(one)] = weakref.ref(one)
-            self._prefixes[id(one)] = "" if one is model else f"{i}."
+            self._models[id(one)] = weakref.ref(one), "" if one is model else f"{i}."
         if fresh:
             self._look()
         return bool(fresh)
@@ -48,10 +48,6 @@ class ParameterNames:
         ref, name = self._names.get(id(p), (None, None))
         return name if ref is not None and ref() is p else None
 
-    def _model(self, which: int) -> Any:
-        ref = self._models.get(which)
-        return None if ref is None else ref()
-
     def _look(self) -> None:
         self._names.clear()
         for path, p in self._all():
@@ -59,7 +55,7 @@ class ParameterNames:
             self._names.setdefault(id(p), (weakref.ref(p), (layer, name)))
 
     def _all(self) -> Iterator[tuple[str, Any]]:
-        for which in self._models:
-            model = self._model(which)
+        for ref, prefix in self._models.values():
+            model = ref()
             for path, p in () if model is None else self.named(model):
-                yield self._prefixes[which] + path, p
+                yield prefix + path, p

@@ -5,22 +5,14 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
-from attrs import frozen
 from probe_format.excerpts import error_text
 from probe_format.write import discard
 
-from probe_runtime.notice import notice
+from probe_runtime.notice import Notices
 
-
-@frozen
-class _Written:
-    """A folder that this process has written.
-
-    inode: its device and inode: another folder under its name is somebody else's.
-    """
-
-    directory: Path
-    inode: tuple[int, int]
+#: The folders of a step, which this process has written, each with its device and inode: another folder under its
+#: name is somebody else's.
+_Written = dict[Path, tuple[int, int]]
 
 
 class Ring:
@@ -32,9 +24,9 @@ class Ring:
     def __init__(self, last: int) -> None:
         """Keep nothing yet."""
         self.last = last
-        self._steps: deque[tuple[int, list[_Written]]] = deque()
+        self._steps: deque[tuple[int, _Written]] = deque()
         self._pid = os.getpid()
-        self._is_hindered = False
+        self._notices = Notices()
 
     def ended(self, directories: Iterable[Path], number: int = 0) -> None:
         """Take a step that has ended, and remove the one that is too many by now.
@@ -44,7 +36,7 @@ class Ring:
         """
         if os.getpid() != self._pid:  # a fork()ed child has a copy of the ring, but none of the steps
             return
-        step = [found for each in directories if (found := _found(each)) is not None]
+        step = {each: found for each in directories if (found := _inode(each)) is not None}
         if step and step not in [held for _, held in self._steps]:
             self._steps.append((number, step))
         while len(self._steps) > self.last:
@@ -56,14 +48,14 @@ class Ring:
 
     def _remove_first(self) -> Path:
         _, step = self._steps.popleft()
-        for each in step:
-            self._remove(each)
-        return step[0].directory
+        for directory, inode in step.items():
+            self._remove(directory, inode)
+        return next(iter(step))
 
     @property
     def folders(self) -> set[Path]:
         """Return the folders of the steps that stay for now."""
-        return {each.directory for _, step in self._steps for each in step}
+        return {directory for _, step in self._steps for directory in step}
 
     @property
     def held(self) -> tuple[int, ...]:
@@ -76,21 +68,20 @@ class Ring:
         self._steps = deque(each for each in self._steps if each[0] > last)
         return staying
 
-    def _remove(self, written: _Written) -> None:
+    def _remove(self, directory: Path, inode: tuple[int, int]) -> None:
         try:
-            discard(written.directory, written.inode)
+            discard(directory, inode)
         except Exception as error:
-            if not self._is_hindered:
-                self._is_hindered = True
-                notice(
-                    f"Probe: {written.directory} cannot be removed, and stays: {error_text(error)}. So may later steps "
-                    "that keep would remove."
-                )
+            self._notices.tell(
+                f"{directory} cannot be removed, and stays: {error_text(error)}. So may later steps that keep "
+                "would remove.",
+                "a step that stays",
+            )
 
 
-def _found(directory: Path) -> _Written | None:
+def _inode(directory: Path) -> tuple[int, int] | None:
     try:
         state = os.stat(directory, follow_symlinks=False)
     except OSError:
         return None
-    return _Written(directory, (state.st_dev, state.st_ino))
+    return state.st_dev, state.st_ino

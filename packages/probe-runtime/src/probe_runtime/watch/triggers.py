@@ -13,7 +13,7 @@ from probe_format.excerpts import error_text
 from probe_format.write import Look, amend_report
 
 from probe_runtime.config import Config, Then
-from probe_runtime.notice import notice
+from probe_runtime.notice import Notices, notice
 
 from .judges import Judges
 from .ring import Ring
@@ -23,10 +23,6 @@ from .trigger_file import Trigger, TriggerFile
 
 #: How many steps are remembered whose reports may yet be told a trigger of another rank.
 _REMEMBERED = 8
-
-
-def _nothing(triggers: Sequence[Trigger]) -> None:
-    """Do nothing."""
 
 
 class Triggers:
@@ -40,7 +36,7 @@ class Triggers:
         if not config.kind.calls:  # a row is no dump
             self._then = evolve(self._then, level=self._then.level or "mix", task=self._then.task or "tensor")
         self._row: WatchedRow | None = None
-        self.tell: Callable[[Sequence[Trigger]], None] = _nothing
+        self.tell: Callable[[Sequence[Trigger]], None] = lambda triggers: None
         """Called with the triggers of one step."""
         self._ring: Ring | None = None
         self._file = TriggerFile(config.dump_path)
@@ -49,7 +45,7 @@ class Triggers:
         self._skips: list[Callable[[], bool]] = []
         self._recent: deque[StepSeen] = deque(maxlen=max(_REMEMBERED, config.keep.last if config.keep else 0))
         self._pid = os.getpid()
-        self._is_hindered = False
+        self._notices = Notices()
         self.observe = self._judges.observe
         self.take(config, None)
 
@@ -87,6 +83,11 @@ class Triggers:
             return None
         covers = (each for each in self._fired if each.at <= number < each.at + self._then.steps)
         return next(covers, None)
+
+    def cause_of(self, number: int) -> dict[str, Any]:
+        """Return what the header of a step says of the trigger because of which it is dumped."""
+        trigger = self.of(number)
+        return {} if trigger is None else trigger.cause
 
     def close(self) -> None:
         """Put back what the signals did before."""
@@ -187,9 +188,8 @@ class Triggers:
                         amend_report(directory, lambda report: report.setdefault("triggers", []).extend(told))
 
     def _fail(self, error: Exception) -> None:
-        if not self._is_hindered:
-            self._is_hindered = True
-            notice(f"Probe: when: {error_text(error)}. Conditions may be missed, here or on other ranks.")
+        text = f"when: {error_text(error)}. Conditions may be missed, here or on other ranks."
+        self._notices.tell(text, "a fault")
 
 
 def _on(rank: int | None) -> str:

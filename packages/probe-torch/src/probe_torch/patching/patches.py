@@ -30,7 +30,7 @@ from .wrappers import switch, wrap
 
 def listed(apis: Apis) -> Listed:
     paths = dict.fromkeys(path for _, paths in SECTIONS.values() for path in paths)
-    return Listed(apis.apis, paths, resolve_owner, _places_of)
+    return Listed(apis, paths, resolve_owner, _places_of)
 
 
 def _places_of(api: api_list.Api, path: str, base: Any) -> list[Place]:

@@ -29,17 +29,11 @@ class PlannedLeaf(TensorLeaf):
         """Begin a step, as `TensorLeaf` does. files: gets the tensor files."""
         super().__init__(options, *given, **more)
         write = partial(_once, files) if options.share else files.write
-        self._files = StepFiles(options.directory, *given, write=write)
+        self._files = StepFiles(TensorOptions(options.directory, share=False), *given, write=write)
         self._contents = itertools.count(1)
         self._content_of: defaultdict[Hashable, int] = defaultdict(self._contents.__next__)
         self._storages: dict[int, torch.UntypedStorage] = {}
-        self._typical = partial(
-            typical_numbers,
-            statistics=options.statistics,
-            checksum=options.checksum,
-            zero_count=options.zero_count,
-            sketch=options.sketch,
-        )
+        self._typical = partial(typical_numbers, options)
 
     def _views(self, t: torch.Tensor) -> list[TensorView]:
         (found,) = super()._views(t)

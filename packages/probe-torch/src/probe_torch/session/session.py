@@ -57,5 +57,5 @@ def _opened(tool: str, config: Config) -> Opened:
 def listed(config: Config) -> Apis:
     """Return the functions to patch; an empty list at L0, where only modules are recorded, and where none are."""
     if config.level == "L0" or not config.kind.calls:
-        return Apis(())
+        return ()
     return load_apis(config.apis, views=config.views, risk_level=config.risk_level)
