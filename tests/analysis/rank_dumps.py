@@ -1,22 +1,31 @@
-"""Write dumps of several ranks: by a script under torchrun, or record by record."""
+"""Write dumps: by a script that trains, alone or on several ranks, or record by record."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+from forks import free_port
 
-def torchrun(script: Path, ranks: int, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    path = os.pathsep.join(p for p in sys.path if p)
-    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*command, str(script), *words], capture_output=True, text=True, timeout=240, env=env
-    )
+HERE = Path(__file__).parent
+
+
+def run(script: str, *words: str) -> None:
+    """Run a script beside this file in a fork of a process that has imported torch."""
+    from launching import FORKS
+
+    FORKS.run(str(HERE / script), *words)
+
+
+def run_ranks(script: str, ranks: int, *words: str) -> None:
+    """Run one on so many ranks, as torchrun does."""
+    from launching import FORKS
+
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    group |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    each = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    FORKS.together(str(HERE / script), *words, each=each)
 
 
 def tensor(**keys: Any) -> dict[str, Any]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,17 +17,13 @@ from probe_format.cli.main import main as probe
 from probe_format.journal import events
 from probe_format.jsonio import encode
 from probe_format.write import RankWriter
-
-HERE = Path(__file__).parent
+from rank_dumps import run
 
 
 @pytest.fixture(scope="module")
 def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cut")
-    done = subprocess.run(
-        [sys.executable, str(HERE / "cut_model.py"), str(folder)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    run("cut_model.py", str(folder))
     return folder
 
 

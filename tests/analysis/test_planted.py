@@ -5,17 +5,13 @@ One rank whose reduction is missing, the fault that takes several processes, is 
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 import probe_analysis
-
-MODEL = Path(__file__).with_name("planted_model.py")
+from rank_dumps import run
 
 # fault -> (the beginning of the record named first, a part of the sentence)
 MIX = {
@@ -62,19 +58,9 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs += [f"{fault}=mix,2" for fault in MIX | NAN]
     runs += [f"{fault}=L0,4" for fault in L0]
     runs += [f"{fault}=L1,1" for fault in ("kwargs", "residual")]
-    planted(folder, runs)
+    runs += ["wide=mix,2", "wide eps=mix,2", "wide=mix,2,2"]  # the last with two threads
+    run("planted_model.py", str(folder), *runs)
     return folder
-
-
-def planted(folder: Path, runs: list[str], **variables: str) -> None:
-    done = subprocess.run(
-        [sys.executable, str(MODEL), str(folder), *runs],
-        capture_output=True,
-        text=True,
-        env={"OMP_NUM_THREADS": "1", **os.environ, "OMP_WAIT_POLICY": "PASSIVE", **variables},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def dumped(dumps: Path, fault: str, level: str, steps: int) -> Path:
@@ -131,26 +117,17 @@ def test_two_honest_runs_are_the_same(dumps: Path) -> None:
     assert found.verdict.state == "same"
 
 
-@pytest.fixture(scope="module")
-def threaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run one program with one thread and with two."""
-    folder = tmp_path_factory.mktemp("threaded")
-    for threads, runs in ((1, ["wide=mix,2", "wide eps=mix,2"]), (2, ["wide=mix,2"])):
-        planted(folder / str(threads), runs, OMP_NUM_THREADS=str(threads))
-    return folder
-
-
-def test_other_threads_are_the_same_within_noise(threaded: Path) -> None:
-    one, two = (dumped(threaded / threads, "wide", "mix", 2) for threads in "12")
+def test_other_threads_are_the_same_within_noise(dumps: Path) -> None:
+    one, two = dumped(dumps, "wide", "mix", 2), dumps / "wide=mix_2_2"
     verdict = probe_analysis.diff(one, two).verdict
     assert verdict.state == "within tolerance", verdict.sentence  # the numbers do differ
     assert probe_analysis.diff(one, two, noise=two).verdict.state != "different"
 
 
 @pytest.mark.parametrize("measured", [False, True])
-def test_a_fault_shows_through_the_noise_of_threads(threaded: Path, measured: bool) -> None:
-    one, two = (dumped(threaded / threads, "wide", "mix", 2) for threads in "12")
-    fault = dumped(threaded / "1", "wide eps", "mix", 2)
+def test_a_fault_shows_through_the_noise_of_threads(dumps: Path, measured: bool) -> None:
+    one, two = dumped(dumps, "wide", "mix", 2), dumps / "wide=mix_2_2"
+    fault = dumped(dumps, "wide eps", "mix", 2)
     verdict = probe_analysis.diff(two, fault, noise=one if measured else None).verdict
     assert verdict.state == "different"
     assert verdict.call is not None

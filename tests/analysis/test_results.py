@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from probe_analysis.frame import VERSION
 from probe_format.cli.main import main
-from rank_dumps import torchrun
+from rank_dumps import run_ranks
 
 SPEC = Path(probe_analysis.__file__).parent / "spec"
 SCHEMA = json.loads((SPEC / "results.schema.json").read_text())
@@ -26,10 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Dumps of two ranks and two steps: an honest one with values, and one whose rank 1 has another dropout."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("results")
-    done = torchrun(
-        Path(__file__).parent / "given_model.py", 2, str(folder), "tensor", "honest=mix", "dropout=mix"
-    )
-    assert len(list(folder.glob("*/step*/rank*/dump.json"))) == 8, done.stderr[-4000:]
+    run_ranks("given_model.py", 2, str(folder), "tensor", "honest=mix", "dropout=mix")
     plain_dump.write(folder / "plain", steps=2)
     return folder
 
