@@ -239,7 +239,8 @@ def test_a_step_is_removed_while_its_report_changes(tmp_path: Path) -> None:
 def test_the_command_follows_until_it_is_stopped(tmp_path: Path) -> None:
     dump, to = tmp_path / "dump", tmp_path / "tables"
     put(dump, 0)
-    command = [sys.executable, "-m", "probe_format", "export", str(dump), "-o", str(to), "--follow"]
+    code = "from probe_analysis.export import follow; follow._EVERY = 0.2; import probe_format.__main__"
+    command = [sys.executable, "-c", code, "export", str(dump), "-o", str(to), "--follow"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
     )
