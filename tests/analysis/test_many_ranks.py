@@ -97,10 +97,15 @@ def larger(dumps: Callable[..., Path]) -> Path:
     return dumps("json", "weight", 128, 77)
 
 
-def test_one_rank_of_many_is_named(larger: Path) -> None:
-    found = ranks(larger)
-    assert found.first is not None and found.first.odd == (77,)
-    assert "on rank 77 against ranks 65, 69, 73, 81, 85, 89," in found.sentence
+@pytest.fixture(scope="module")
+def alone(larger: Path) -> Ranks:
+    """What this process says of it."""
+    return ranks(larger)
+
+
+def test_one_rank_of_many_is_named(alone: Ranks) -> None:
+    assert alone.first is not None and alone.first.odd == (77,)
+    assert "on rank 77 against ranks 65, 69, 73, 81, 85, 89," in alone.sentence
 
 
 def summaries(dump: Path, size: int = 8) -> list[StepSummary]:
@@ -192,35 +197,32 @@ def test_columns_of_equal_bytes_are_read_once(dumps: Callable[..., Path]) -> Non
     assert of_another_stage.tensors[1] is not ones.tensors[1] and not ones.is_like(of_another_stage)
 
 
-def test_processes_say_the_same(dumps: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
-    dump = dumps("json", "weight")
-    assert said(ranks(dump, engine=in_processes(2))) == said(ranks(dump))
-    assert main([str(dump), "--workers", "2"]) == 1
-    assert "the odd one out: rank 21" in capsys.readouterr().out
-    scheduler = ["--engine", "dask", "--scheduler", "tcp://localhost:1"]
-    for words, told in (
-        (scheduler[:2], "--engine dask and --scheduler ADDRESS go together"),
-        ([*scheduler, "--workers", "2"], "--workers and --engine do not go together"),
+def test_processes_say_the_same(larger: Path, alone: Ranks) -> None:
+    assert said(ranks(larger, engine=in_processes(2))) == said(alone)
+
+
+SCHEDULER = ["--engine", "dask", "--scheduler", "tcp://localhost:1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (SCHEDULER[:2], "--engine dask and --scheduler ADDRESS go together"),
+        ([*SCHEDULER, "--workers", "2"], "--workers and --engine do not go together"),
         (["--workers", "0"], "from 1 up"),
-    ):
-        assert main([str(dump), *words]) == 2
-        assert told in capsys.readouterr().err
+    ],
+)
+def test_options_that_do_not_go_together(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["anywhere", *words]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_tables_are_read_without_pandas(dumps: Callable[..., Path]) -> None:
     """Its import takes longer than to read a hundred ranks, in each process."""
     code = "import sys, probe_analysis as p; p.ranks(sys.argv[1]); assert 'pandas' not in sys.modules"
     subprocess.run([sys.executable, "-c", code, str(dumps("parquet", ""))], check=True)
-
-
-def test_tables_that_are_damaged_are_skipped(tmp_path: Path) -> None:
-    write_parquet(Run(32, layers=1), tmp_path)
-    file = tmp_path / "tensors/step=0/rank=5/rank5.parquet"
-    file.write_bytes(file.read_bytes()[:-100])
-    found = ranks(tmp_path)
-    assert [*found.skipped] == ["step0/rank5"] and found.state == "agree"
-    file.unlink()
-    assert [*ranks(tmp_path).skipped] == ["step0/rank5"]
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +233,16 @@ def some(dumps: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -
         if int(place.name.partition("=")[2]) >= 8:
             shutil.rmtree(place)
     return folder
+
+
+def test_tables_that_are_damaged_are_skipped(some: Path, tmp_path: Path) -> None:
+    shutil.copytree(some, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "tensors/step=0/rank=5/rank5.parquet"
+    file.write_bytes(file.read_bytes()[:-100])
+    found = ranks(tmp_path)
+    assert [*found.skipped] == ["step0/rank5"] and found.state == "agree"
+    file.unlink()
+    assert [*ranks(tmp_path).skipped] == ["step0/rank5"]
 
 
 @pytest.mark.parametrize(
@@ -297,12 +309,11 @@ def test_tables_hold_what_the_dump_holds_whatever_its_names(
     assert probe_analysis.diff(tmp_path / "dump", tmp_path / "tables").verdict.state == "same"
 
 
-def test_a_step_in_which_nothing_was_called_is_no_killed_one(tmp_path: Path) -> None:
-    write_json(Run(32, layers=1), tmp_path / "dump")
-    for folder in (tmp_path / "dump/step0").iterdir():
-        if int(folder.name.removeprefix("rank")) >= 4:
-            shutil.rmtree(folder)
-    shutil.copytree(tmp_path / "dump/step0", tmp_path / "dump/step1")
+def test_a_step_in_which_nothing_was_called_is_no_killed_one(
+    dumps: Callable[..., Path], tmp_path: Path
+) -> None:
+    for place in (f"step{step}/rank{rank}" for step in (0, 1) for rank in range(4)):
+        shutil.copytree(dumps("json", "") / "step0" / place.partition("/")[2], tmp_path / "dump" / place)
     for folder in (tmp_path / "dump/step1").iterdir():
         document = json.loads((folder / "dump.json").read_text())
         (folder / "dump.json").write_text(json.dumps({**document, "data": {}}))
@@ -495,7 +506,7 @@ def started(tmp_path: Path) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_changes_nothing(
-    larger: Path, started: tuple[Path, list[subprocess.Popen[bytes]]]
+    larger: Path, alone: Ranks, started: tuple[Path, list[subprocess.Popen[bytes]]]
 ) -> None:
     file, processes = started
     distributed = pytest.importorskip("distributed")
@@ -513,7 +524,7 @@ def test_a_worker_that_is_killed_changes_nothing(
         found = ranks(larger, engine=on_dask(address))
         killer.join()
         assert len(client.scheduler_info()["workers"]) == 1
-    assert said(found) == said(ranks(larger))
+    assert said(found) == said(alone)
 
 
 def _until(what: Callable[[], object]) -> None:
