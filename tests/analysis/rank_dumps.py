@@ -33,7 +33,10 @@ def tensor(**keys: Any) -> dict[str, Any]:
     return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4]} | numbers | keys
 
 
-def write(folder: Path, rank: int, records: dict[str, Any], step: int = 0) -> None:
-    where = folder / f"step{step}" / f"rank{rank}"
+def write(folder: Path, rank: int | None, records: dict[str, Any], step: int = 0, /, **header: Any) -> Path:
+    """Write one rank of one step, its dump.json alone; return the dump_path."""
+    where = folder / f"step{step}" / ("rank" if rank is None else f"rank{rank}")
     where.mkdir(parents=True)
-    (where / "dump.json").write_text(json.dumps({"task": "statistics", "level": "mix", "data": records}))
+    document = {"task": "statistics", "level": "mix", **header, "data": records}
+    (where / "dump.json").write_text(json.dumps(document))
+    return folder

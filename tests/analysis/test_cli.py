@@ -12,19 +12,14 @@ import probe_analysis
 import pytest
 from probe_analysis.cli.report import main as report
 from probe_format.cli.main import main
-
-NUMBERS = {"Max": 2.0, "Min": -1.0, "Mean": 0.5, "Norm": 2.5}
+from rank_dumps import tensor, write
 
 
 def dump(folder: Path, eps: float, **numbers: object) -> str:
-    x = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4], **NUMBERS}
+    x = tensor()
     kwargs = {"eps": {"type": "float", "value": eps}, "of": [{"a": x}, None]}
     record = {"input_args": [x], "input_kwargs": kwargs, "output": [x | numbers]}
-    rank = folder / "step0" / "rank0"
-    rank.mkdir(parents=True)
-    document = {"task": "statistics", "level": "L1", "data": {"Functional.rms_norm.0.forward": record}}
-    (rank / "dump.json").write_text(json.dumps(document))
-    return str(folder)
+    return str(write(folder, 0, {"Functional.rms_norm.0.forward": record}, level="L1"))
 
 
 def test_diff_says_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

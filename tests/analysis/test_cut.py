@@ -17,7 +17,7 @@ from probe_format.cli.main import main as probe
 from probe_format.journal import events
 from probe_format.jsonio import encode
 from probe_format.write import RankWriter
-from rank_dumps import run
+from rank_dumps import run, tensor
 
 
 @pytest.fixture(scope="module")
@@ -148,11 +148,11 @@ def begun(folder, seed, calls, ended=False, error=None):
     )
     for n in range(calls):
         numbers = dict.fromkeys(("Max", "Min", "Mean", "Norm"), float(n + seed))
-        tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [1], **numbers}
+        given = encode([tensor(shape=[1], **numbers)])
         name = f"Distributed.all_reduce.{n}.forward"
-        writer.append(events.enter(name, None, "aw", (encode([tensor]), b"{}")))
+        writer.append(events.enter(name, None, "aw", (given, b"{}")))
         failed = error is not None and n == calls - 1
-        output = {"raised": f"RuntimeError: {error}"} if failed else {"output": encode([tensor])}
+        output = {"raised": f"RuntimeError: {error}"} if failed else {"output": given}
         writer.append(events.exit(name, **output))
     writer.finish(final=ended)
 

@@ -126,7 +126,7 @@ def dump(folder: Path, *given: Any, steps: int = 2, third: bool = False) -> Path
                     "output": [x | {"Min": 0.5}],
                 },
             }
-            write(folder, rank, data, step=step)
+            write(folder, rank, data, step)
     return folder
 
 
@@ -180,7 +180,7 @@ def test_data_that_are_whole_numbers_tell_that_they_changed(tmp_path: Path) -> N
                 "Torch.sum.0.forward": {"input_args": [mask], "output": [tensor(Max=9.5 + rank)]},
                 "Torch.outer.0.forward": {"input_args": [tensor(Norm=2.0 + rank)], "output": []},
             }
-            write(tmp_path, rank, data, step=step)
+            write(tmp_path, rank, data, step)
     found = ranks(tmp_path)
     assert [(each.step, each.call.name) for each in found.disagreements] == [
         ("step1", "Torch.outer.0.forward")

@@ -37,6 +37,7 @@ from probe_analysis.ranks.held import bits_of
 from probe_analysis.ranks.summary import RankBlock, StepSummary, summarised
 from probe_format.errors import FormatError, ProbeError
 from pyarrow import parquet
+from rank_dumps import tensor, write
 from test_plans import ASKED, broken
 
 from bench.many_ranks.generate import GRIDS, Run, write_json, write_parquet
@@ -291,13 +292,10 @@ def test_tables_hold_what_the_dump_holds_whatever_its_names(
         if isinstance(value, list):
             return [*map(encoded, value)]
         numbers = dict.fromkeys(("Max", "Min", "Mean", "Norm"), float(value))
-        a_tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [1], **numbers}
-        return a_tensor if tensors else {"type": "int", "value": value}
+        return tensor(shape=[1], **numbers) if tensors else {"type": "int", "value": value}
 
     record = {"input_args": [encoded(given), encoded(4)], "input_kwargs": {"d": encoded(given)}}
-    document = {"task": "statistics", "level": "L1", "data": {"Torch.f.0.forward": record}}
-    (tmp_path / "dump/step0/rank0").mkdir(parents=True)
-    (tmp_path / "dump/step0/rank0/dump.json").write_text(json.dumps(document))
+    write(tmp_path / "dump", 0, {"Torch.f.0.forward": record}, level="L1")
     probe_analysis.export(tmp_path / "dump", tmp_path / "tables")
     (one,), (two,) = (next(runs_of(tmp_path / name)).calls for name in ("dump", "tables"))
     read = [

@@ -247,7 +247,7 @@ def test_ranks_that_are_missing_are_noted(tmp_path: Path) -> None:
     relu = {"Functional.relu.0.forward": {"input_args": [tensor()], "output": [tensor()]}}
     for rank in (0, 1, 3):
         write(tmp_path, rank, relu)
-    write(tmp_path, 0, relu, step=1)
+    write(tmp_path, 0, relu, 1)
     (tmp_path / "step0" / "rank4").mkdir()
     (tmp_path / "step0" / "rank4" / "stack.json").write_text("{}")
     found = ranks(tmp_path)
