@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from probe_torch import PrecisionDebugger
+from dumped_steps import dumped
 from torch import nn
 
 Make = Callable[[], tuple[nn.Module, Callable[[nn.Module], torch.Tensor]]]
@@ -142,10 +142,4 @@ def recorded(make: Make, folder: Path, *, dtype: torch.dtype | None = None, **mo
     model, loss = make()
     if dtype is not None:
         model = model.to(dtype)
-    debugger = PrecisionDebugger(dump_path=str(folder), **{"task": "tensor", "level": "mix", **more})
-    debugger.start(model)
-    loss(model).backward()
-    debugger.stop()
-    debugger.step()
-    debugger.close()
-    return folder
+    return dumped(folder, lambda _: loss(model).backward(), model, **{"task": "tensor", **more})

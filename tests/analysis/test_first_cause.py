@@ -15,8 +15,8 @@ import numpy as np
 import probe_analysis
 import torch
 import torch.nn.functional as F
+from dumped_steps import dumped
 from probe_analysis.compare.distance import ArgumentDifference
-from probe_torch import PrecisionDebugger
 from torch import nn
 
 
@@ -30,13 +30,8 @@ def run(
 ) -> Path:
     torch.manual_seed(0)
     net = model or nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2)))
-    with PrecisionDebugger(dump_path=str(folder), level=level, task="statistics", **how) as debugger:
-        for n in range(steps):
-            debugger.start(net) if level != "L1" else debugger.start()
-            step(net, n)
-            debugger.stop()
-            debugger.step()
-    return folder
+    given = net if level != "L1" else None
+    return dumped(folder, lambda n: step(net, n), given, steps, level=level, **how)
 
 
 X = torch.arange(24.0).reshape(2, 3, 4) / 24
