@@ -91,6 +91,7 @@ def test_what_changed_most_comes_first(trained: tuple[Path, Truth, str]) -> None
     assert found.series[0].change > 10
 
 
+@pytest.mark.parametrize("trained", ["statistics"], indirect=True)
 def test_the_command_says_what_changed_most(
     trained: tuple[Path, Truth, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +110,7 @@ def test_the_command_says_what_changed_most(
     assert len(json.loads((tmp_path / "rows.json").read_text())["rows"]) == 4 * STEPS
 
 
+@pytest.mark.parametrize("trained", ["statistics"], indirect=True)
 def test_a_picture_is_drawn(trained: tuple[Path, Truth, str], tmp_path: Path) -> None:
     folder, _, _ = trained
     for name, head in (("t.svg", b"<?xml"), ("t.png", b"\x89PNG")):
@@ -119,6 +121,7 @@ def test_a_picture_is_drawn(trained: tuple[Path, Truth, str], tmp_path: Path) ->
     assert main([str(folder), "-o", str(tmp_path / "t.xyz")]) == 2
 
 
+@pytest.mark.parametrize("trained", ["statistics"], indirect=True)
 def test_a_picture_without_matplotlib_says_what_to_install(
     trained: tuple[Path, Truth, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
