@@ -134,12 +134,8 @@ def test_the_columns_of_a_record_are_its_name_taken_apart(tmp_path: Path) -> Non
     export(plain_dump.write(tmp_path / "dump"), tmp_path / "out")
     rows = {row["record"]: row for row in table(tmp_path / "out") if (row["step"], row["rank"]) == (2, 1)}
     call = rows["Functional.layer_norm.1.forward"]
-    assert (call["kind"], call["prefix"], call["api"], call["call_number"]) == (
-        "api",
-        "Functional",
-        "layer_norm",
-        1,
-    )
+    named = ("kind", "prefix", "api", "call_number")
+    assert [call[key] for key in named] == ["api", "Functional", "layer_norm", 1]
     assert (call["module"], call["class"]) == ("layers.1.mlp", None)
     assert call["parent"] == "Module.layers.1.mlp.MLP.forward.0"
     assert (call["source_file"], call["source_line"]) == ("/home/u/model.py", 2)

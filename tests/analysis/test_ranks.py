@@ -16,58 +16,25 @@ from rank_dumps import run_ranks, tensor, write
 
 HONEST = ("honest=mix", "honest=L0", "honest=L1", "sgd=mix", "reduced by hand=mix")
 # run -> (step, beginning of the record named first, slot, reason, a part of the sentence)
+AGREED, MISSING = "In step0 they agreed", "no counterpart on rank 1"
+OWN = "On rank 1 it is what its own backward pass left in Module.module.embedding.Embedding.parameters_grad"
+UP = ("step1", "Module.module.up.Linear.", "parameters.weight", "weight", AGREED)
 FAULTS = {
-    "reduce missing=mix": (
-        *("step0", "Torch._foreach_norm.0.forward", "input_args.0.0", "update"),
-        "On rank 1 it is what its own backward pass left in Module.module.embedding.Embedding.parameters_grad",
-    ),
-    "reduce missing=L0": (
-        "step1",
-        "Module.module.embedding.",
-        "parameters.weight",
-        "weight",
-        "In step0 they agreed",
-    ),
-    "reduce missing=L1": (
-        "step1",
-        "Functional.embedding.0",
-        "input_args.1",
-        "weight",
-        "In step0 they agreed",
-    ),
+    "reduce missing=mix": ("step0", "Torch._foreach_norm.0.forward", "input_args.0.0", "update", OWN),
+    "reduce missing=L0": ("step1", "Module.module.embedding.", "parameters.weight", "weight", AGREED),
+    "reduce missing=L1": ("step1", "Functional.embedding.0", "input_args.1", "weight", AGREED),
     "a copy is reduced=mix": (
         *("step1", "Torch._foreach_norm.0.forward", "input_args.0.3", "update"),
         "belongs to Module.down.Linear.parameters_grad.weight.0",
     ),
     "a copy is reduced=L1": (
-        "step2",
-        "Functional.linear.1.forward",
-        "input_args.1",
-        "weight",
+        *("step2", "Functional.linear.1.forward", "input_args.1", "weight"),
         "In step1 they agreed",
     ),
-    "touched weight=mix": (
-        "step1",
-        "Module.module.up.Linear.",
-        "parameters.weight",
-        "weight",
-        "In step0 they agreed",
-    ),
-    "touched weight=L0": (
-        "step1",
-        "Module.module.up.Linear.",
-        "parameters.weight",
-        "weight",
-        "In step0 they agreed",
-    ),
-    "skipped module=mix": (
-        "step0",
-        "Module.module.extra.Linear.forward",
-        "",
-        "call",
-        "no counterpart on rank 1",
-    ),
-    "a reduce is left out=mix": ("step1", "Distributed.all_reduce.3", "", "call", "no counterpart on rank 1"),
+    "touched weight=mix": UP,
+    "touched weight=L0": UP,
+    "skipped module=mix": ("step0", "Module.module.extra.Linear.forward", "", "call", MISSING),
+    "a reduce is left out=mix": ("step1", "Distributed.all_reduce.3", "", "call", MISSING),
 }
 
 
