@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -129,11 +130,8 @@ def wrong(owner: Any, name: str, share: float = 1e-3) -> Iterator[None]:
         signs = torch.sign(torch.sin(torch.arange(found.numel(), dtype=torch.float32))).reshape(found.shape)
         return found + share * (found * signs.to(found)).detach()
 
-    setattr(owner, name, kernel)
-    try:
+    with patch.object(owner, name, kernel):
         yield
-    finally:
-        setattr(owner, name, right)
 
 
 def recorded(make: Make, folder: Path, *, dtype: torch.dtype | None = None, **more: Any) -> Path:

@@ -9,6 +9,7 @@ import re
 import resource
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -81,11 +82,8 @@ def test_a_gradient_that_is_wrong_is_named_as_backward(tmp_path: Path, dtype: An
             return gradient * (1.001 if dtype == torch.float32 else 1.1)
 
     right = F.gelu
-    try:
-        F.gelu = lambda x: right(Wrong.apply(x))
+    with patch.object(F, "gelu", lambda x: right(Wrong.apply(x))):
         folder = of(lambda a, b: F.gelu(a) * b, tmp_path, dtype=dtype)
-    finally:
-        F.gelu = right
     found = check(folder)
     assert [each.call.name for _, each in found.calls if each.wrong] == ["Functional.gelu.0.backward"]
 
@@ -99,11 +97,8 @@ def test_one_wrong_element_of_many_is_found(tmp_path: Path) -> None:
         found.view(-1).data[17] *= 1.01
         return found
 
-    try:
-        F.silu = silu
+    with patch.object(F, "silu", silu):
         folder = of(lambda a, b: F.silu(a.repeat(100, 10)), tmp_path)
-    finally:
-        F.silu = right
     found = check(folder)
     assert found.first is not None and found.first[1].call.name == "Functional.silu.0.forward"
 
@@ -295,13 +290,15 @@ def test_an_exact_result_has_no_error(values: list[float]) -> None:
     assert beyond.units == 0.0
 
 
-def test_diff_says_which_side_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def use(a: Any, b: Any) -> Any:
-        return F.gelu(a @ b.T)
-
-    good = of(use, tmp_path / "good")
+def good_and_bad(folder: Path, **more: Any) -> tuple[Path, Path]:
+    """Two dumps of a function, in the second of which its kernel is wrong."""
+    good = of(lambda a, b: F.gelu(a @ b.T), folder / "good", **more)
     with wrong(F, "gelu", 0.03):
-        bad = of(use, tmp_path / "bad")
+        return good, of(lambda a, b: F.gelu(a @ b.T), folder / "bad", **more)
+
+
+def test_diff_says_which_side_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = good_and_bad(tmp_path)
     assert diff_main([str(good), str(bad), "--replay"]) == 1
     said = capsys.readouterr().out
     assert "bad's gelu is 3 % from the exact result, good's " in said and "\n  bad is wrong: " in said
@@ -313,12 +310,7 @@ def test_diff_says_which_side_is_wrong(tmp_path: Path, capsys: pytest.CaptureFix
 def test_diff_says_what_to_record_where_no_values_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def use(a: Any, b: Any) -> Any:
-        return F.gelu(a @ b.T)
-
-    good = of(use, tmp_path / "good", task="statistics")
-    with wrong(F, "gelu", 0.03):
-        bad = of(use, tmp_path / "bad", task="statistics")
+    good, bad = good_and_bad(tmp_path, task="statistics")
     assert diff_main([str(good), str(bad), "--replay"]) == 1
     said = capsys.readouterr().out
     assert "the values of its tensors are not recorded (task tensor)" in said
@@ -332,13 +324,12 @@ def test_diff_says_what_to_record_where_no_values_are(
 
 
 def recorded_by(config: Path) -> Path:
-    debugger = PrecisionDebugger(config_path=str(config))
     x = torch.randn(4, 4, requires_grad=True)
-    debugger.start()
-    F.gelu(F.silu(x)).sum().backward()
-    debugger.stop()
-    debugger.step()
-    debugger.close()
+    with PrecisionDebugger(config_path=str(config)) as debugger:
+        debugger.start()
+        F.gelu(F.silu(x)).sum().backward()
+        debugger.stop()
+        debugger.step()
     return config.with_suffix("")
 
 
