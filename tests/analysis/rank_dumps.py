@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +42,12 @@ def write(folder: Path, rank: int | None, records: dict[str, Any], step: int = 0
     document = {"task": "statistics", "level": "mix", **header, "data": records}
     (where / "dump.json").write_text(json.dumps(document))
     return folder
+
+
+@contextmanager
+def changed(rank: Path) -> Iterator[dict[str, Any]]:
+    """Change the records in a folder of a rank, where they are."""
+    file = rank / "dump.json"
+    document = json.loads(file.read_text())
+    yield document["data"]
+    file.write_text(json.dumps(document))

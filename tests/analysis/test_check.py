@@ -25,6 +25,7 @@ from probe_analysis.replay.check import Check  # noqa: E402
 from probe_analysis.replay.error import error_of  # noqa: E402
 from probe_format.errors import FormatError, ProbeError  # noqa: E402
 from probe_torch import PrecisionDebugger  # noqa: E402
+from rank_dumps import changed  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -184,43 +185,32 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert rows[0]["units"] > rows[0]["limit"] > rows[1]["units"] and rows[0]["not_replayed"] == ""
 
 
-def changed(folder: Path, change: Any) -> Path:
-    path = next(folder.rglob("dump.json"))
-    document = json.loads(path.read_text())
-    change(document["data"])
-    path.write_text(json.dumps(document))
-    return folder
-
-
-def renamed(data: dict[str, Any], name: str) -> None:
-    data[name] = data.pop(next(iter(data)))
-
-
 @pytest.mark.parametrize(
     "name", ["Torch.load", "Functional.exec", "Torch.from_file", "Tensor.__class__", "Torch.hub.load"]
 )
 def test_what_is_not_in_the_list_is_never_called(tmp_path: Path, name: str) -> None:
-    folder = changed(of(lambda a, b: a * b, tmp_path), lambda data: renamed(data, f"{name}.0.forward"))
+    folder = of(lambda a, b: a * b, tmp_path)
+    with changed(folder / "step0/rank") as data:
+        data[f"{name}.0.forward"] = data.pop(next(iter(data)))
     assert named(check(folder), f"{name}.0.forward").why == "it is not in the list of functions"
 
 
 @pytest.mark.parametrize("name", ["../dump.json", "/etc/hostname", "..", "a/b"])
 def test_a_file_outside_the_dump_refuses_all_of_it(tmp_path: Path, name: str) -> None:
-    def change(data: dict[str, Any]) -> None:
+    folder = of(lambda a, b: a * b, tmp_path)
+    with changed(folder / "step0/rank") as data:
         next(iter(data.values()))["input_args"][0]["data_name"] = name
-
     with pytest.raises(FormatError, match="is not a file name"):
-        check(changed(of(lambda a, b: a * b, tmp_path), change))
+        check(folder)
 
 
 def test_sizes_beyond_memory_are_refused_before_anything_is_read(tmp_path: Path) -> None:
-    def huge(data: dict[str, Any]) -> None:
+    folder = of(lambda a, b: torch.stack([(a * b).repeat(1, 2)]), tmp_path)
+    with changed(folder / "step0/rank") as data:
         data["Tensor.__mul__.0.forward"]["input_args"][0]["shape"] = [1 << 20, 1 << 20]
         data["Tensor.repeat.0.forward"]["input_args"][1:] = [{"type": "int", "value": 1 << 14}] * 2
         data["Torch.stack.0.forward"]["output"][0]["shape"] = [1]
-
-    folder = of(lambda a, b: torch.stack([(a * b).repeat(1, 2)]), tmp_path)
-    found = check(changed(folder, huge), memory=1 << 30)
+    found = check(folder, memory=1 << 30)
     assert named(found, "Tensor.__mul__.0.forward").why.startswith(
         "it needs too much memory (--memory): about "
     )

@@ -17,6 +17,7 @@ import numpy as np
 import probe_analysis
 import probe_format
 import pytest
+import rank_dumps
 from probe_format.cli.main import main
 from probe_format.errors import DamagedError
 from report_dumps import read
@@ -86,10 +87,9 @@ def test_a_damaged_record_that_one_run_has_alone_is_named_and_the_rest_compared(
     ranks = {"ranks": (0, 1)}
     good = changed(tmp_path / "a", "dump.json", "data", RECORD, "output", 0, "Norm", to=norm, **ranks)
     bad = changed(tmp_path / "b", "dump.json", "data", RECORD, "output", 0, "Norm", to=1.0, **ranks)
-    for path in (Path(bad) / "step0").glob("rank*/dump.json"):
-        document = json.loads(path.read_text())
-        document["data"][lone] = {"input_args": [{**document["data"][RECORD]["output"][0], "shape": "2"}]}
-        path.write_text(json.dumps(document))
+    for rank in (Path(bad) / "step0").glob("rank*"):
+        with rank_dumps.changed(rank) as data:
+            data[lone] = {"input_args": [{**data[RECORD]["output"][0], "shape": "2"}]}
     found = probe_analysis.diff(*((bad, good) if which == "first" else (good, bad)))
     assert not found.skipped and len(found.runs) == 2
     assert found.verdict.state == ("same" if norm == 1.0 else "different"), found.sentence

@@ -12,7 +12,7 @@ from pathlib import Path
 import probe_analysis
 import probe_format
 import pytest
-from rank_dumps import run
+from rank_dumps import changed, run
 from report_dumps import read
 
 pytest.importorskip("torch")
@@ -165,10 +165,10 @@ def test_trend(dumps: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def _only_gradient(dump: Path, to: Path) -> Path:
     """A dump of which the gradient that is lost is all that is left."""
     shutil.copytree(dump / "step0", to / "step0")
-    file = to / "step0" / "rank" / "dump.json"
-    document = json.loads(file.read_text())
-    document["data"] = {GRADIENTS: {"weight": document["data"][GRADIENTS]["weight"]}}
-    file.write_text(json.dumps(document))
+    with changed(to / "step0" / "rank") as data:
+        gradient = data[GRADIENTS]["weight"]
+        data.clear()
+        data[GRADIENTS] = {"weight": gradient}
     return to
 
 

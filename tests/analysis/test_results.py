@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from probe_analysis.frame import VERSION, Framed
 from probe_format.cli.main import main
-from rank_dumps import run_ranks
+from rank_dumps import changed, run_ranks
 
 SPEC = Path(probe_analysis.__file__).parent / "spec"
 SCHEMA = json.loads((SPEC / "results.schema.json").read_text())
@@ -170,12 +170,10 @@ def test_a_record_that_is_damaged_skips_its_rank(
 ) -> None:
     bad = tmp_path / "bad"
     shutil.copytree(runs / "plain", bad)
-    file = bad / "step1" / "rank0" / "dump.json"
-    document = json.loads(file.read_text())
-    for record in document["data"].values():
-        for tensor in (x for _, x in plain_dump.below(record) if plain_dump.is_tensor(x)):
-            tensor["shape"] = [None]
-    file.write_text(json.dumps(document))
+    with changed(bad / "step1" / "rank0") as data:
+        for record in data.values():
+            for tensor in (x for _, x in plain_dump.below(record) if plain_dump.is_tensor(x)):
+                tensor["shape"] = [None]
     for words in (["nan", bad], ["diff", runs / "plain", bad], ["trend", bad, "weights"], ["ranks", bad]):
         found = result(capsys, *words)
         assert list(found["skipped"]) == ["step1/rank0"] and "shape" in found["skipped"]["step1/rank0"]
