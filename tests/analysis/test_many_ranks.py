@@ -334,9 +334,8 @@ def test_other_commands_read_tables_too(form: str, dumps: Callable[..., Path]) -
 def _started(dump: Path, command: str = "ranks") -> tuple[subprocess.Popen[str], list[int]]:
     """A command with ``--workers 2`` of a group of its own, and the processes that read for it."""
     words = [sys.executable, "-m", "probe_format", command, str(dump), "--workers", "2"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     pipe = subprocess.PIPE
-    process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True)
+    process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
 
     def readers() -> list[int]:
@@ -482,14 +481,13 @@ def test_dask_says_the_same_of_each_run(tmp_path: Path, cluster: Any) -> None:
 def started(tmp_path: Path) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]]]]:
     """A scheduler and two workers, each a process of its own, as on a cluster."""
     pytest.importorskip("distributed")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     file, log = tmp_path / "scheduler.json", (tmp_path / "log").open("wb")
     words = [["scheduler", "--port", "0"], *[["worker", "--nthreads", "1", "--no-nanny"]] * 2]
     end = ["--no-dashboard", "--scheduler-file", str(file)]
     made = [
         subprocess.Popen(
             [sys.executable, "-m", f"distributed.cli.dask_{kind}", *more, *end],
-            env=env, stdout=log, stderr=log,
+            stdout=log, stderr=log,
         )
         for kind, *more in words
     ]  # fmt: skip
