@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
-from probe_torch import PrecisionDebugger
+from dumped_steps import dumped
 from torch import nn
 
 Make = Callable[[], tuple[nn.Module, Callable[[nn.Module], torch.Tensor]]]
@@ -129,11 +130,8 @@ def wrong(owner: Any, name: str, share: float = 1e-3) -> Iterator[None]:
         signs = torch.sign(torch.sin(torch.arange(found.numel(), dtype=torch.float32))).reshape(found.shape)
         return found + share * (found * signs.to(found)).detach()
 
-    setattr(owner, name, kernel)
-    try:
+    with patch.object(owner, name, kernel):
         yield
-    finally:
-        setattr(owner, name, right)
 
 
 def recorded(make: Make, folder: Path, *, dtype: torch.dtype | None = None, **more: Any) -> Path:
@@ -142,10 +140,4 @@ def recorded(make: Make, folder: Path, *, dtype: torch.dtype | None = None, **mo
     model, loss = make()
     if dtype is not None:
         model = model.to(dtype)
-    debugger = PrecisionDebugger(dump_path=str(folder), **{"task": "tensor", "level": "mix", **more})
-    debugger.start(model)
-    loss(model).backward()
-    debugger.stop()
-    debugger.step()
-    debugger.close()
-    return folder
+    return dumped(folder, lambda _: loss(model).backward(), model, **{"task": "tensor", **more})

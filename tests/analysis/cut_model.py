@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import torch
-from probe_torch import PrecisionDebugger
+from dumped_steps import dumped
 from torch import nn
 
 
@@ -30,11 +30,7 @@ class Block(nn.Module):
 def run(folder: Path, end: str, level: str) -> None:
     torch.manual_seed(0)
     net = nn.Sequential(Block(""), Block(end), Block(""))
-    debugger = PrecisionDebugger(dump_path=str(folder), task="statistics", level=level)
-    debugger.start(net)
-    net(torch.full((2, 8), 0.3)).square().mean().backward()
-    debugger.stop()
-    debugger.step()
+    dumped(folder, lambda _: net(torch.full((2, 8), 0.3)).square().mean().backward(), net, level=level)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Train a small model on real processes, where one rank has another buffer, argument, mode or constant, and dump it.
 
-torchrun ... given_model.py FOLDER TASK FAULT=LEVEL ...; rank 1 is the one at fault.
+given_model.py FOLDER TASK FAULT=LEVEL ... on each rank; rank 1 is the one at fault.
 """
 
 import os

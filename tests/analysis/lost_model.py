@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from probe_torch import PrecisionDebugger
+from dumped_steps import dumped
 from probe_torch.tensors.leaf import TensorLeaf
 from torch import nn
 
@@ -49,9 +49,8 @@ def tensor(self: TensorLeaf, placement: Any, value: Any, path: Any, *args: Any, 
 def run(folder: Path, how: str) -> None:
     torch.manual_seed(0)
     net = nn.Sequential(Layer(), Layer(), Layer())
-    debugger = PrecisionDebugger(dump_path=str(folder), task="tensor", level="mix")
-    for step in range(2):
-        debugger.start(net)
+
+    def train(step: int) -> None:
         net[1].broken = how == "broken" and not step
         loss = net(torch.full((2, 8), 0.3)).square().mean()
         if step:
@@ -64,8 +63,8 @@ def run(folder: Path, how: str) -> None:
             last = net[1].fc.bias if how == "killed" else net[1].fc.weight
             last.register_hook(lambda gradient: os.kill(os.getpid(), signal.SIGKILL))
         loss.backward()
-        debugger.stop()
-        debugger.step()
+
+    dumped(folder, train, net, 2, task="tensor")
 
 
 if __name__ == "__main__":

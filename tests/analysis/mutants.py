@@ -19,27 +19,10 @@ from probe_format.cli.main import main
 from probe_format.errors import ProbeError
 from probe_format.read.verify import verify
 
-WRONG: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        -1,
-        0,
-        3,
-        1 << 63,
-        10**400,
-        -0.5,
-        1e308,
-        "",
-        "text",
-        "NaN",
-        "-Infinity",
-        "\ud800",
-        "..",
-        "\0",
-    ),
-    *([], [None], ["a", "b"], [1, [2]], {}, {"type": "int"}, {"a": None}, {"value": {}}, [10**30, 10**30]),
-)
+_NUMBERS = (None, True, -1, 0, 3, 1 << 63, 10**400, -0.5, 1e308)
+_TEXTS = ("", "text", "NaN", "-Infinity", "\ud800", "..", "\0")
+_NESTED = ([], [None], ["a", "b"], [1, [2]], {}, {"type": "int"}, {"a": None}, {"value": {}}, [10**30] * 2)
+WRONG: tuple[Any, ...] = (*_NUMBERS, *_TEXTS, *_NESTED)
 GONE = object()
 #: What a tensor says of itself only now and then.
 RARE: dict[str, Any] = {

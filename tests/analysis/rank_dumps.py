@@ -1,22 +1,33 @@
-"""Write dumps of several ranks: by a script under torchrun, or record by record."""
+"""Write dumps: by a script that trains, alone or on several ranks, or record by record."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from forks import free_port
 
-def torchrun(script: Path, ranks: int, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    path = os.pathsep.join(p for p in sys.path if p)
-    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*command, str(script), *words], capture_output=True, text=True, timeout=240, env=env
-    )
+HERE = Path(__file__).parent
+
+
+def run(script: str, *words: str) -> None:
+    """Run a script beside this file in a fork of a process that has imported torch."""
+    from launching import FORKS
+
+    FORKS.run(str(HERE / script), *words)
+
+
+def run_ranks(script: str, ranks: int, *words: str) -> None:
+    """Run one on so many ranks, as torchrun does."""
+    from launching import FORKS
+
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    group |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    each = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    FORKS.together(str(HERE / script), *words, each=each)
 
 
 def tensor(**keys: Any) -> dict[str, Any]:
@@ -24,7 +35,19 @@ def tensor(**keys: Any) -> dict[str, Any]:
     return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4]} | numbers | keys
 
 
-def write(folder: Path, rank: int, records: dict[str, Any], step: int = 0) -> None:
-    where = folder / f"step{step}" / f"rank{rank}"
+def write(folder: Path, rank: int | None, records: dict[str, Any], step: int = 0, /, **header: Any) -> Path:
+    """Write one rank of one step, its dump.json alone; return the dump_path."""
+    where = folder / f"step{step}" / ("rank" if rank is None else f"rank{rank}")
     where.mkdir(parents=True)
-    (where / "dump.json").write_text(json.dumps({"task": "statistics", "level": "mix", "data": records}))
+    document = {"task": "statistics", "level": "mix", **header, "data": records}
+    (where / "dump.json").write_text(json.dumps(document))
+    return folder
+
+
+@contextmanager
+def changed(rank: Path) -> Iterator[dict[str, Any]]:
+    """Change the records in a folder of a rank, where they are."""
+    file = rank / "dump.json"
+    document = json.loads(file.read_text())
+    yield document["data"]
+    file.write_text(json.dumps(document))

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("torch")
 import probe_analysis
 import torch
+from dumped_steps import dumped
 from probe_analysis.cli.diff import main
-from probe_torch import PrecisionDebugger
 from torch import nn
 
 
@@ -42,18 +42,11 @@ class Wrapper(nn.Module):
 def run(
     folder: Path, wrap: Callable[[nn.Module], nn.Module] = lambda net: net, tokens: int = 9, **how: Any
 ) -> Path:
-    config = {key: how.pop(key) for key in ("level", "task", "summary_mode", "list") if key in how}
+    made = {key: how.pop(key) for key in ("eps", "tied") if key in how}
     torch.manual_seed(0)
-    net = wrap(Net(**how))
+    net = wrap(Net(**made))
     data = torch.arange(27).reshape(3, 9) % tokens
-    with PrecisionDebugger(
-        dump_path=str(folder), **{"task": "statistics", "level": "mix", **config}
-    ) as debugger:
-        debugger.start(net)
-        net(data).square().mean().backward()
-        debugger.stop()
-        debugger.step()
-    return folder
+    return dumped(folder, lambda _: net(data).square().mean().backward(), net, **how)
 
 
 def test_a_model_in_ddp_is_the_model(tmp_path):

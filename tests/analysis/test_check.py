@@ -9,6 +9,7 @@ import re
 import resource
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -24,6 +25,7 @@ from probe_analysis.replay.check import Check  # noqa: E402
 from probe_analysis.replay.error import error_of  # noqa: E402
 from probe_format.errors import FormatError, ProbeError  # noqa: E402
 from probe_torch import PrecisionDebugger  # noqa: E402
+from rank_dumps import changed  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -81,11 +83,8 @@ def test_a_gradient_that_is_wrong_is_named_as_backward(tmp_path: Path, dtype: An
             return gradient * (1.001 if dtype == torch.float32 else 1.1)
 
     right = F.gelu
-    try:
-        F.gelu = lambda x: right(Wrong.apply(x))
+    with patch.object(F, "gelu", lambda x: right(Wrong.apply(x))):
         folder = of(lambda a, b: F.gelu(a) * b, tmp_path, dtype=dtype)
-    finally:
-        F.gelu = right
     found = check(folder)
     assert [each.call.name for _, each in found.calls if each.wrong] == ["Functional.gelu.0.backward"]
 
@@ -99,11 +98,8 @@ def test_one_wrong_element_of_many_is_found(tmp_path: Path) -> None:
         found.view(-1).data[17] *= 1.01
         return found
 
-    try:
-        F.silu = silu
+    with patch.object(F, "silu", silu):
         folder = of(lambda a, b: F.silu(a.repeat(100, 10)), tmp_path)
-    finally:
-        F.silu = right
     found = check(folder)
     assert found.first is not None and found.first[1].call.name == "Functional.silu.0.forward"
 
@@ -189,43 +185,32 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert rows[0]["units"] > rows[0]["limit"] > rows[1]["units"] and rows[0]["not_replayed"] == ""
 
 
-def changed(folder: Path, change: Any) -> Path:
-    path = next(folder.rglob("dump.json"))
-    document = json.loads(path.read_text())
-    change(document["data"])
-    path.write_text(json.dumps(document))
-    return folder
-
-
-def renamed(data: dict[str, Any], name: str) -> None:
-    data[name] = data.pop(next(iter(data)))
-
-
 @pytest.mark.parametrize(
     "name", ["Torch.load", "Functional.exec", "Torch.from_file", "Tensor.__class__", "Torch.hub.load"]
 )
 def test_what_is_not_in_the_list_is_never_called(tmp_path: Path, name: str) -> None:
-    folder = changed(of(lambda a, b: a * b, tmp_path), lambda data: renamed(data, f"{name}.0.forward"))
+    folder = of(lambda a, b: a * b, tmp_path)
+    with changed(folder / "step0/rank") as data:
+        data[f"{name}.0.forward"] = data.pop(next(iter(data)))
     assert named(check(folder), f"{name}.0.forward").why == "it is not in the list of functions"
 
 
 @pytest.mark.parametrize("name", ["../dump.json", "/etc/hostname", "..", "a/b"])
 def test_a_file_outside_the_dump_refuses_all_of_it(tmp_path: Path, name: str) -> None:
-    def change(data: dict[str, Any]) -> None:
+    folder = of(lambda a, b: a * b, tmp_path)
+    with changed(folder / "step0/rank") as data:
         next(iter(data.values()))["input_args"][0]["data_name"] = name
-
     with pytest.raises(FormatError, match="is not a file name"):
-        check(changed(of(lambda a, b: a * b, tmp_path), change))
+        check(folder)
 
 
 def test_sizes_beyond_memory_are_refused_before_anything_is_read(tmp_path: Path) -> None:
-    def huge(data: dict[str, Any]) -> None:
+    folder = of(lambda a, b: torch.stack([(a * b).repeat(1, 2)]), tmp_path)
+    with changed(folder / "step0/rank") as data:
         data["Tensor.__mul__.0.forward"]["input_args"][0]["shape"] = [1 << 20, 1 << 20]
         data["Tensor.repeat.0.forward"]["input_args"][1:] = [{"type": "int", "value": 1 << 14}] * 2
         data["Torch.stack.0.forward"]["output"][0]["shape"] = [1]
-
-    folder = of(lambda a, b: torch.stack([(a * b).repeat(1, 2)]), tmp_path)
-    found = check(changed(folder, huge), memory=1 << 30)
+    found = check(folder, memory=1 << 30)
     assert named(found, "Tensor.__mul__.0.forward").why.startswith(
         "it needs too much memory (--memory): about "
     )
@@ -295,13 +280,15 @@ def test_an_exact_result_has_no_error(values: list[float]) -> None:
     assert beyond.units == 0.0
 
 
-def test_diff_says_which_side_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def use(a: Any, b: Any) -> Any:
-        return F.gelu(a @ b.T)
-
-    good = of(use, tmp_path / "good")
+def good_and_bad(folder: Path, **more: Any) -> tuple[Path, Path]:
+    """Two dumps of a function, in the second of which its kernel is wrong."""
+    good = of(lambda a, b: F.gelu(a @ b.T), folder / "good", **more)
     with wrong(F, "gelu", 0.03):
-        bad = of(use, tmp_path / "bad")
+        return good, of(lambda a, b: F.gelu(a @ b.T), folder / "bad", **more)
+
+
+def test_diff_says_which_side_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = good_and_bad(tmp_path)
     assert diff_main([str(good), str(bad), "--replay"]) == 1
     said = capsys.readouterr().out
     assert "bad's gelu is 3 % from the exact result, good's " in said and "\n  bad is wrong: " in said
@@ -313,12 +300,7 @@ def test_diff_says_which_side_is_wrong(tmp_path: Path, capsys: pytest.CaptureFix
 def test_diff_says_what_to_record_where_no_values_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def use(a: Any, b: Any) -> Any:
-        return F.gelu(a @ b.T)
-
-    good = of(use, tmp_path / "good", task="statistics")
-    with wrong(F, "gelu", 0.03):
-        bad = of(use, tmp_path / "bad", task="statistics")
+    good, bad = good_and_bad(tmp_path, task="statistics")
     assert diff_main([str(good), str(bad), "--replay"]) == 1
     said = capsys.readouterr().out
     assert "the values of its tensors are not recorded (task tensor)" in said
@@ -332,13 +314,12 @@ def test_diff_says_what_to_record_where_no_values_are(
 
 
 def recorded_by(config: Path) -> Path:
-    debugger = PrecisionDebugger(config_path=str(config))
     x = torch.randn(4, 4, requires_grad=True)
-    debugger.start()
-    F.gelu(F.silu(x)).sum().backward()
-    debugger.stop()
-    debugger.step()
-    debugger.close()
+    with PrecisionDebugger(config_path=str(config)) as debugger:
+        debugger.start()
+        F.gelu(F.silu(x)).sum().backward()
+        debugger.stop()
+        debugger.step()
     return config.with_suffix("")
 
 

@@ -12,19 +12,14 @@ import probe_analysis
 import pytest
 from probe_analysis.cli.report import main as report
 from probe_format.cli.main import main
-
-NUMBERS = {"Max": 2.0, "Min": -1.0, "Mean": 0.5, "Norm": 2.5}
+from rank_dumps import changed, tensor, write
 
 
 def dump(folder: Path, eps: float, **numbers: object) -> str:
-    x = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4], **NUMBERS}
+    x = tensor()
     kwargs = {"eps": {"type": "float", "value": eps}, "of": [{"a": x}, None]}
     record = {"input_args": [x], "input_kwargs": kwargs, "output": [x | numbers]}
-    rank = folder / "step0" / "rank0"
-    rank.mkdir(parents=True)
-    document = {"task": "statistics", "level": "L1", "data": {"Functional.rms_norm.0.forward": record}}
-    (rank / "dump.json").write_text(json.dumps(document))
-    return str(folder)
+    return str(write(folder, 0, {"Functional.rms_norm.0.forward": record}, level="L1"))
 
 
 def test_diff_says_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,13 +63,10 @@ def test_what_has_no_statistics_is_not_called_finite(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checksums = dump(tmp_path / "xor", 1e-5)
-    place = tmp_path / "xor" / "step0" / "rank0" / "dump.json"
-    document = json.loads(place.read_text())
     x = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4], "md5": "0x0000000000000000"}
-    document["data"] = {
-        "Module.up.Linear.forward.0": {"input_args": [x], "parameters": {"weight": x}, "output": [x]}
-    }
-    place.write_text(json.dumps(document))
+    with changed(tmp_path / "xor" / "step0" / "rank0") as data:
+        data.clear()
+        data["Module.up.Linear.forward.0"] = {"input_args": [x], "parameters": {"weight": x}, "output": [x]}
     assert main(["nan", checksums]) == 2
     assert "The 1 records have no statistics" in capsys.readouterr().err
     assert main(["trend", checksums, "weights"]) == 2
@@ -82,8 +74,8 @@ def test_what_has_no_statistics_is_not_called_finite(
     assert main(["show", checksums, "--bad"]) == 0
     assert "nothing recorded has statistics" in capsys.readouterr().out
     assert probe_analysis.report(checksums).non_finite.sentence.startswith("The 1 records have no statistics")
-    document["data"] = {}
-    place.write_text(json.dumps(document))
+    with changed(tmp_path / "xor" / "step0" / "rank0") as data:
+        data.clear()
     assert main(["nan", checksums]) == 2
     assert "No values were recorded" in capsys.readouterr().err
 
@@ -126,11 +118,9 @@ def test_amounts_are_numbers_from_0_up(words: list[str], capsys: pytest.CaptureF
 def test_a_reader_that_goes_away_does_not_change_the_exit_code(rows: str, tmp_path: Path) -> None:
     a, b = dump(tmp_path / "a", 1e-5), dump(tmp_path / "b", 1e-6)
     for path in (a, b):
-        place = Path(path, "step0", "rank0", "dump.json")
-        document = json.loads(place.read_text())
-        (record,) = document["data"].values()
-        document["data"] = {f"Functional.rms_norm.{n}.forward": record for n in range(500)}
-        place.write_text(json.dumps(document))
+        with changed(Path(path, "step0", "rank0")) as data:
+            (record,) = data.values()
+            data |= {f"Functional.rms_norm.{n}.forward": record for n in range(500)}
     read, write = os.pipe()
     os.close(read)
     program = "import sys; from probe_format.cli.main import main; sys.exit(main(sys.argv[1:]))"

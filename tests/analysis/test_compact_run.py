@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import json
 import random
 import re
 import tracemalloc
@@ -18,6 +17,7 @@ from probe_analysis.calls.compact_run import CompactRun, Shared
 from probe_analysis.calls.run import runs_of
 from probe_format.errors import DamagedError, FormatError
 from probe_format.schema import Parts
+from rank_dumps import write
 
 
 def said(parts: Parts) -> str:
@@ -31,12 +31,7 @@ def dump(tmp_path: Path) -> Path:
     """Two ranks with the same calls and other numbers, and a third with fewer calls."""
     for rank in range(3):
         records = plain_dump.records(random.Random(rank), 0, rank)
-        odd: dict[str, Any] = {
-            "type": "torch.Tensor",
-            "dtype": "torch.int64",
-            "shape": [2],
-            "requires_grad": False,
-        }
+        odd: dict[str, Any] = {"type": "torch.Tensor", "dtype": "torch.int64", "shape": [2]}
         records["Tensor.sort.0.forward"] = {
             "input_args": [
                 {**odd, "Max": rank, "Min": 0, "Mean": 0.5, "Norm": None},
@@ -47,10 +42,7 @@ def dump(tmp_path: Path) -> Path:
         }
         if rank == 2:
             del records["Functional.layer_norm.0.forward"]
-        folder = tmp_path / "step0" / f"rank{rank}"
-        folder.mkdir(parents=True)
-        head = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
-        (folder / "dump.json").write_text(json.dumps({**head, "data": records}))
+        write(tmp_path, rank, records, framework="pytorch", dump_data_dir=None)
     return tmp_path
 
 
@@ -152,10 +144,7 @@ def test_a_further_rank_takes_a_small_part_of_its_file(tmp_path: Path) -> None:
                 "output": [y],
             }
             records[f"Functional.linear.{n}.backward"] = {"input": [y], "output": [x, y]}
-        folder = tmp_path / "step0" / f"rank{rank}"
-        folder.mkdir(parents=True)
-        head = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
-        (folder / "dump.json").write_text(json.dumps({**head, "data": records}))
+        write(tmp_path, rank, records, level="L1", framework="pytorch", dump_data_dir=None)
     size = (tmp_path / "step0" / "rank0" / "dump.json").stat().st_size
     shared, (first, *others) = Shared(), runs_of(tmp_path)
     held = [CompactRun.of(first, shared, among=True)]

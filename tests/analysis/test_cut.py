@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,17 +17,13 @@ from probe_format.cli.main import main as probe
 from probe_format.journal import events
 from probe_format.jsonio import encode
 from probe_format.write import RankWriter
-
-HERE = Path(__file__).parent
+from rank_dumps import changed, run, tensor
 
 
 @pytest.fixture(scope="module")
 def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cut")
-    done = subprocess.run(
-        [sys.executable, str(HERE / "cut_model.py"), str(folder)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    run("cut_model.py", str(folder))
     return folder
 
 
@@ -62,12 +56,9 @@ def test_a_killed_rank_does_not_disagree(end, dumps, tmp_path):
     assert found.stopped.sentence.startswith("rank 1 stopped first in step0, after ")
     assert "; ranks 0, 2 went on to " in found.stopped.sentence
     # what a rank that was not killed leaves out is a disagreement as before
-    place = tmp_path / "step0" / "rank2" / "dump.json"
-    document = json.loads(place.read_text())
-    document["data"] = {
-        n: r for n, r in document["data"].items() if not n.startswith("Module.0.b.Linear.forward")
-    }
-    place.write_text(json.dumps(document))
+    with changed(tmp_path / "step0" / "rank2") as data:
+        for name in [name for name in data if name.startswith("Module.0.b.Linear.forward")]:
+            del data[name]
     assert "no counterpart on rank 2" in probe_analysis.ranks(tmp_path).first.sentence
 
 
@@ -154,11 +145,11 @@ def begun(folder, seed, calls, ended=False, error=None):
     )
     for n in range(calls):
         numbers = dict.fromkeys(("Max", "Min", "Mean", "Norm"), float(n + seed))
-        tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [1], **numbers}
+        given = encode([tensor(shape=[1], **numbers)])
         name = f"Distributed.all_reduce.{n}.forward"
-        writer.append(events.enter(name, None, "aw", (encode([tensor]), b"{}")))
+        writer.append(events.enter(name, None, "aw", (given, b"{}")))
         failed = error is not None and n == calls - 1
-        output = {"raised": f"RuntimeError: {error}"} if failed else {"output": encode([tensor])}
+        output = {"raised": f"RuntimeError: {error}"} if failed else {"output": given}
         writer.append(events.exit(name, **output))
     writer.finish(final=ended)
 

@@ -15,18 +15,8 @@ torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 ps = pytest.importorskip("probe_save")
 
-SAME = (
-    "float64",
-    "float32",
-    "float16",
-    "bfloat16",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "int64",
-    "int32",
-    "int16",
-)
-SAME += ("int8", "uint8", "bool", "complex64")
+FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64")
+SAME = (*FLOATS, "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
 def drawn(dtype: str, *shape: int) -> Any:

@@ -15,8 +15,8 @@ import numpy as np
 import probe_analysis
 import torch
 import torch.nn.functional as F
+from dumped_steps import dumped
 from probe_analysis.compare.distance import ArgumentDifference
-from probe_torch import PrecisionDebugger
 from torch import nn
 
 
@@ -30,13 +30,8 @@ def run(
 ) -> Path:
     torch.manual_seed(0)
     net = model or nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2)))
-    with PrecisionDebugger(dump_path=str(folder), level=level, task="statistics", **how) as debugger:
-        for n in range(steps):
-            debugger.start(net) if level != "L1" else debugger.start()
-            step(net, n)
-            debugger.stop()
-            debugger.step()
-    return folder
+    given = net if level != "L1" else None
+    return dumped(folder, lambda n: step(net, n), given, steps, level=level, **how)
 
 
 X = torch.arange(24.0).reshape(2, 3, 4) / 24
@@ -64,30 +59,33 @@ def sharded(value: float) -> None:
     memory[2:].add_(1.0)
 
 
+def dump_held(folder: Path, use: Callable[[float], Any]) -> None:
+    for name, value in (("a", 1.0), ("b", 7.0), ("nan", float("nan"))):
+        run(folder / name, lambda net, n, value=value: use(value), "L1")
+
+
 @pytest.mark.parametrize("use", [write_over, sharded])
 def test_what_is_written_over_is_no_difference_and_not_given(tmp_path, use):
-    for name, value in (("a", 1.0), ("b", 7.0), ("nan", float("nan"))):
-        run(tmp_path / name, lambda net, n, value=value: use(value), "L1")
+    dump_held(tmp_path, use)
     for other in ("b", "nan"):
         verdict = probe_analysis.diff(tmp_path / "a", tmp_path / other).verdict
         assert verdict.state == "same", verdict.sentence
     assert probe_analysis.first_non_finite(tmp_path / "nan").first is None
 
 
-def test_a_view_of_what_is_used_is_a_difference(tmp_path):
-    for name, value in (("a", 1.0), ("b", 7.0), ("nan", float("nan"))):
-        run(tmp_path / name, lambda net, n, value=value: held(value).view(8).narrow(0, 2, 6).exp(), "L1")
+@pytest.mark.parametrize(
+    ("use", "differs", "makes"),
+    [
+        (lambda value: held(value).view(8).narrow(0, 2, 6).exp(), "narrow", "exp"),  # a view of what is used
+        (lambda value: held(value).add_(1.0), "add_", "add_"),
+    ],
+)
+def test_memory_that_is_used_is_a_difference(tmp_path, use, differs, makes):
+    dump_held(tmp_path, use)
     verdict = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict
-    assert verdict.call.name == "Tensor.narrow.0.forward" and "another input" in verdict.sentence
-    assert probe_analysis.first_non_finite(tmp_path / "nan").first.call.name == "Tensor.exp.0.forward"
-
-
-def test_memory_that_is_used_is_a_difference(tmp_path):
-    for name, value in (("a", 1.0), ("b", 7.0), ("nan", float("nan"))):
-        run(tmp_path / name, lambda net, n, value=value: held(value).add_(1.0), "L1")
-    verdict = probe_analysis.diff(tmp_path / "a", tmp_path / "b").verdict
-    assert verdict.call.name == "Tensor.add_.0.forward" and "another input" in verdict.sentence
-    assert probe_analysis.first_non_finite(tmp_path / "nan").first.call.name == "Tensor.add_.0.forward"
+    assert verdict.call.name == f"Tensor.{differs}.0.forward" and "another input" in verdict.sentence
+    found = probe_analysis.first_non_finite(tmp_path / "nan").first
+    assert found.call.name == f"Tensor.{makes}.0.forward"
 
 
 def test_packed_sequences_of_two_runs_are_the_same(tmp_path):

@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 import pytest
 from probe_analysis.cli.export import main
 from probe_analysis.export import follow
+from probe_analysis.export.columns import TABLES
 from probe_analysis.export.follow import DumpFollower
 from probe_analysis.export.store import Store
 from probe_format.cli.main import main as probe
@@ -70,19 +71,12 @@ def test_what_has_ended_is_written_once(following: Following) -> None:
     assert told(first) == {"to": str(following.to), "why": None}
     assert [each.state for each in verify(first)] == ["complete"]
     files = {file: file.stat().st_mtime_ns for file in following.to.rglob("*.parquet")}
-    assert {file.relative_to(following.to).parts[0] for file in files} == {
-        "tensors",
-        "arguments",
-        "records",
-        "runs",
-    }
+    assert {file.relative_to(following.to).parts[0] for file in files} == {*TABLES}
     put(following.dump, 5, rank="rank3")
     assert following.look() == ["step0/rank", "step5/rank3"]
     assert all(file.stat().st_mtime_ns == at for file, at in files.items())
-    assert Following(following.dump.parent).look() == [
-        "step0/rank",
-        "step5/rank3",
-    ]  # another one: all is there
+    other = Following(following.dump.parent)  # to which all is there
+    assert other.look() == ["step0/rank", "step5/rank3"]
     assert all(file.stat().st_mtime_ns == at for file, at in files.items())
     assert not list((following.to / ".writing").iterdir())
 
@@ -104,14 +98,11 @@ def test_the_tables_are_those_of_an_export(following: Following, tmp_path: Path)
     put(following.dump, 1, "debug_complete")
     assert main([str(following.dump), "-o", str(tmp_path / "once")]) == 0
     following.look()
-    once = {
-        file.relative_to(tmp_path / "once"): file.read_bytes()
-        for file in (tmp_path / "once").rglob("*.parquet")
-    }
-    assert once == {
-        file.relative_to(following.to): file.read_bytes() for file in following.to.rglob("*.parquet")
-    }
-    assert len(once) == 8
+    once, followed = (
+        {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*.parquet")}
+        for folder in (tmp_path / "once", following.to)
+    )
+    assert once == followed and len(once) == 8
 
 
 def test_a_process_follows_its_own_folders(tmp_path: Path) -> None:
@@ -239,7 +230,8 @@ def test_a_step_is_removed_while_its_report_changes(tmp_path: Path) -> None:
 def test_the_command_follows_until_it_is_stopped(tmp_path: Path) -> None:
     dump, to = tmp_path / "dump", tmp_path / "tables"
     put(dump, 0)
-    command = [sys.executable, "-m", "probe_format", "export", str(dump), "-o", str(to), "--follow"]
+    code = "from probe_analysis.export import follow; follow._EVERY = 0.2; import probe_format.__main__"
+    command = [sys.executable, "-c", code, "export", str(dump), "-o", str(to), "--follow"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,9 @@ from typing import Any
 import probe_analysis
 import pytest
 from probe_format.errors import UsageError
+from rank_dumps import tensor, write
 
-WEIGHT = {
-    "type": "torch.Tensor",
-    "dtype": "torch.float16",
-    "shape": [4],
-    "Max": 1.5,
-    "Min": -1.0,
-    "Mean": 0.2,
-}
+WEIGHT = tensor(dtype="torch.float16")
 
 
 def dump(folder: Path, odd: float = 1.0) -> Path:
@@ -32,10 +25,7 @@ def dump(folder: Path, odd: float = 1.0) -> Path:
                 "output": [WEIGHT | {"Max": "Infinity"}],
             }
             record["parameters"] = {"weight": WEIGHT | {"Norm": norm}}
-            where = folder / f"step{step}" / f"rank{rank}"
-            where.mkdir(parents=True)
-            data = {"Module.a.Linear.forward.0": record}
-            (where / "dump.json").write_text(json.dumps({"task": "statistics", "level": "L0", "data": data}))
+            write(folder, rank, {"Module.a.Linear.forward.0": record}, step, level="L0")
     return folder
 
 

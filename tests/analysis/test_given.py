@@ -8,71 +8,27 @@ from typing import Any
 
 import pytest
 from probe_analysis import ranks
-from rank_dumps import tensor, torchrun, write
+from rank_dumps import run_ranks, tensor, write
 
 HONEST = (
     *("honest=mix", "honest=L0", "honest=L1", "honest broadcast=mix", "honest same data=mix"),
     *("honest same data=L1", "frozen statistics=mix"),
 )
-# run -> (step, record, module around it, reason, a part of the sentence)
-NORM = ("Functional.batch_norm.1.forward", "bn.BatchNorm1d")
-DROPOUT = ("Functional.dropout.1.forward", "drop.Dropout")
+ODD, SOME = "on rank 1 against rank 0", "on some replicas"
+CONSTANT, EVAL = f"input_args.1 {ODD}", f"is in eval mode {SOME}"
+NORM, DROPOUT = ("Functional.batch_norm.1", "bn.BatchNorm1d"), ("Functional.dropout.1", "drop.Dropout")
+# run -> (step, function, module around it, reason, a part of the sentence)
 FAULTS = {
-    "running mean=mix": (
-        "step0",
-        *NORM,
-        "buffer",
-        "another buffer on some replicas: input_args.1 (running_mean)",
-    ),
-    "inv_freq=mix": (
-        "step1",
-        "Torch.outer.1.forward",
-        "Block",
-        "constant",
-        "input_args.1 on rank 1 against rank 0",
-    ),
-    "inv_freq=L1": (
-        "step1",
-        "Torch.outer.1.forward",
-        "",
-        "constant",
-        "input_args.1 on rank 1 against rank 0",
-    ),
-    "eval dropout=mix": (
-        "step0",
-        *DROPOUT,
-        "argument",
-        "(training) on rank 1 against rank 0: False against True",
-    ),
-    "eval dropout=L1": ("step0", DROPOUT[0], "", "argument", "is in eval mode on some replicas"),
-    "eval norm=mix": ("step0", *NORM, "argument", "is in eval mode on some replicas"),
-    "dropout=mix": (
-        "step0",
-        *DROPOUT,
-        "argument",
-        "input_args.1 (p) on rank 1 against rank 0: 0.12 against 0.1",
-    ),
-    "eps=mix": (
-        "step0",
-        "Functional.layer_norm.1.forward",
-        "norm.LayerNorm",
-        "argument",
-        "1e-06 against 1e-05",
-    ),
-    "scale=mix": (
-        "step1",
-        "Tensor.__mul__.3.forward",
-        "Block",
-        "argument",
-        "on rank 1 against rank 0: 0.26 against 0.25",
-    ),
-    "constant=mix": (
-        "step1",
-        "Tensor.__sub__.1.forward",
-        "Block",
-        "constant",
-        "input_args.1 on rank 1 against rank 0",
-    ),
+    "running mean=mix": ("step0", *NORM, "buffer", f"another buffer {SOME}: input_args.1 (running_mean)"),
+    "inv_freq=mix": ("step1", "Torch.outer.1", "Block", "constant", CONSTANT),
+    "inv_freq=L1": ("step1", "Torch.outer.1", "", "constant", CONSTANT),
+    "eval dropout=mix": ("step0", *DROPOUT, "argument", f"(training) {ODD}: False against True"),
+    "eval dropout=L1": ("step0", "Functional.dropout.1", "", "argument", EVAL),
+    "eval norm=mix": ("step0", *NORM, "argument", EVAL),
+    "dropout=mix": ("step0", *DROPOUT, "argument", f"input_args.1 (p) {ODD}: 0.12 against 0.1"),
+    "eps=mix": ("step0", "Functional.layer_norm.1", "norm.LayerNorm", "argument", "1e-06 against 1e-05"),
+    "scale=mix": ("step1", "Tensor.__mul__.3", "Block", "argument", f"{ODD}: 0.26 against 0.25"),
+    "constant=mix": ("step1", "Tensor.__sub__.1", "Block", "constant", CONSTANT),
 }
 
 
@@ -80,10 +36,7 @@ FAULTS = {
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("given")
-    words = [*HONEST, *FAULTS]
-    done = torchrun(Path(__file__).parent / "given_model.py", 2, str(folder), "statistics", *words)
-    left = [word for word in words if not any((folder / word.replace(" ", "_")).glob("step1/rank1"))]
-    assert not left, done.stderr[-4000:]
+    run_ranks("given_model.py", 2, str(folder), "statistics", *HONEST, *FAULTS)
     return folder
 
 
@@ -98,18 +51,14 @@ def test_honest_replicas_agree(runs: Path, run: str) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_first_sentence_names_place_and_rank(runs: Path, fault: str) -> None:
     found = ranks(runs / fault.replace(" ", "_"))
-    step, record, module, reason, words = FAULTS[fault]
+    step, function, module, reason, words = FAULTS[fault]
+    record = f"{function}.forward"
     first = found.first
     assert first is not None
     assert (first.step, first.call.name, first.reason) == (step, record, reason), first.sentence
-    around = (
-        f", inside Module.module.blocks.1.{module}.forward.0"
-        if "Block" not in module
-        else ", inside Module.module.blocks.1.Block.forward.0"
-    )
-    assert (around in first.sentence) == bool(module)
+    assert (f", inside Module.module.blocks.1.{module}.forward.0" in first.sentence) == bool(module)
     assert "None" not in first.sentence
-    assert words in first.sentence and "on rank 1 against rank 0" in first.sentence
+    assert words in first.sentence and ODD in first.sentence
     assert first.parting == ((0,), (1,))
     assert "given_model.py" in first.line or "site-packages" in first.line
     assert {each.call.name for each in found.disagreements} == {record}
@@ -129,7 +78,7 @@ def dump(folder: Path, *given: Any, steps: int = 2, third: bool = False) -> Path
                     "output": [x | {"Min": 0.5}],
                 },
             }
-            write(folder, rank, data, step=step)
+            write(folder, rank, data, step)
     return folder
 
 
@@ -183,7 +132,7 @@ def test_data_that_are_whole_numbers_tell_that_they_changed(tmp_path: Path) -> N
                 "Torch.sum.0.forward": {"input_args": [mask], "output": [tensor(Max=9.5 + rank)]},
                 "Torch.outer.0.forward": {"input_args": [tensor(Norm=2.0 + rank)], "output": []},
             }
-            write(tmp_path, rank, data, step=step)
+            write(tmp_path, rank, data, step)
     found = ranks(tmp_path)
     assert [(each.step, each.call.name) for each in found.disagreements] == [
         ("step1", "Torch.outer.0.forward")

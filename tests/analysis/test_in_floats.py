@@ -22,18 +22,8 @@ from probe_analysis.diff import call_diff
 from probe_analysis.diff.call_diff import CallDiff, Comparison
 
 #: How a record of the second run may differ from the first run's.
-CHANGES = (
-    "nothing",
-    "a number",
-    "all numbers",
-    "not finite",
-    "dtype",
-    "an argument",
-    "whole",
-    "everything",
-    "written over",
-    "no sums",
-)
+NUMBERS = ("nothing", "a number", "all numbers", "not finite", "whole", "everything", "no sums")
+CHANGES = (*NUMBERS, "dtype", "an argument", "written over")
 
 
 def change(how: str, record: dict[str, Any], draw: random.Random) -> None:

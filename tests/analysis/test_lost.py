@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import probe_analysis
 import probe_format
 import pytest
-from test_report import read
+from rank_dumps import changed, run
+from report_dumps import read
 
 pytest.importorskip("torch")
 from probe_format.cli.main import main as probe
 
-HERE = Path(__file__).parent
 CALL, GRADIENTS = "Functional.linear.1.backward", "Module.1.fc.Linear.parameters_grad"
 WHY = {
     "killed": "gradient: the process ended before this was written",
@@ -36,10 +34,7 @@ SAID = {
 @pytest.fixture(scope="module")
 def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lost")
-    done = subprocess.run(
-        [sys.executable, str(HERE / "lost_model.py"), str(folder)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    run("lost_model.py", str(folder))
     shutil.copytree(folder / "killed", folder / "recovered")
     assert probe(["recover", str(folder / "recovered")]) == 0
     return folder
@@ -170,10 +165,10 @@ def test_trend(dumps: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def _only_gradient(dump: Path, to: Path) -> Path:
     """A dump of which the gradient that is lost is all that is left."""
     shutil.copytree(dump / "step0", to / "step0")
-    file = to / "step0" / "rank" / "dump.json"
-    document = json.loads(file.read_text())
-    document["data"] = {GRADIENTS: {"weight": document["data"][GRADIENTS]["weight"]}}
-    file.write_text(json.dumps(document))
+    with changed(to / "step0" / "rank") as data:
+        gradient = data[GRADIENTS]["weight"]
+        data.clear()
+        data[GRADIENTS] = {"weight": gradient}
     return to
 
 

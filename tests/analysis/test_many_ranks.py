@@ -37,6 +37,7 @@ from probe_analysis.ranks.held import bits_of
 from probe_analysis.ranks.summary import RankBlock, StepSummary, summarised
 from probe_format.errors import FormatError, ProbeError
 from pyarrow import parquet
+from rank_dumps import changed, tensor, write
 from test_plans import ASKED, broken
 
 from bench.many_ranks.generate import GRIDS, Run, write_json, write_parquet
@@ -97,10 +98,15 @@ def larger(dumps: Callable[..., Path]) -> Path:
     return dumps("json", "weight", 128, 77)
 
 
-def test_one_rank_of_many_is_named(larger: Path) -> None:
-    found = ranks(larger)
-    assert found.first is not None and found.first.odd == (77,)
-    assert "on rank 77 against ranks 65, 69, 73, 81, 85, 89," in found.sentence
+@pytest.fixture(scope="module")
+def alone(larger: Path) -> Ranks:
+    """What this process says of it."""
+    return ranks(larger)
+
+
+def test_one_rank_of_many_is_named(alone: Ranks) -> None:
+    assert alone.first is not None and alone.first.odd == (77,)
+    assert "on rank 77 against ranks 65, 69, 73, 81, 85, 89," in alone.sentence
 
 
 def summaries(dump: Path, size: int = 8) -> list[StepSummary]:
@@ -192,35 +198,32 @@ def test_columns_of_equal_bytes_are_read_once(dumps: Callable[..., Path]) -> Non
     assert of_another_stage.tensors[1] is not ones.tensors[1] and not ones.is_like(of_another_stage)
 
 
-def test_processes_say_the_same(dumps: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
-    dump = dumps("json", "weight")
-    assert said(ranks(dump, engine=in_processes(2))) == said(ranks(dump))
-    assert main([str(dump), "--workers", "2"]) == 1
-    assert "the odd one out: rank 21" in capsys.readouterr().out
-    scheduler = ["--engine", "dask", "--scheduler", "tcp://localhost:1"]
-    for words, told in (
-        (scheduler[:2], "--engine dask and --scheduler ADDRESS go together"),
-        ([*scheduler, "--workers", "2"], "--workers and --engine do not go together"),
+def test_processes_say_the_same(larger: Path, alone: Ranks) -> None:
+    assert said(ranks(larger, engine=in_processes(2))) == said(alone)
+
+
+SCHEDULER = ["--engine", "dask", "--scheduler", "tcp://localhost:1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (SCHEDULER[:2], "--engine dask and --scheduler ADDRESS go together"),
+        ([*SCHEDULER, "--workers", "2"], "--workers and --engine do not go together"),
         (["--workers", "0"], "from 1 up"),
-    ):
-        assert main([str(dump), *words]) == 2
-        assert told in capsys.readouterr().err
+    ],
+)
+def test_options_that_do_not_go_together(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["anywhere", *words]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_tables_are_read_without_pandas(dumps: Callable[..., Path]) -> None:
     """Its import takes longer than to read a hundred ranks, in each process."""
     code = "import sys, probe_analysis as p; p.ranks(sys.argv[1]); assert 'pandas' not in sys.modules"
     subprocess.run([sys.executable, "-c", code, str(dumps("parquet", ""))], check=True)
-
-
-def test_tables_that_are_damaged_are_skipped(tmp_path: Path) -> None:
-    write_parquet(Run(32, layers=1), tmp_path)
-    file = tmp_path / "tensors/step=0/rank=5/rank5.parquet"
-    file.write_bytes(file.read_bytes()[:-100])
-    found = ranks(tmp_path)
-    assert [*found.skipped] == ["step0/rank5"] and found.state == "agree"
-    file.unlink()
-    assert [*ranks(tmp_path).skipped] == ["step0/rank5"]
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +234,16 @@ def some(dumps: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -
         if int(place.name.partition("=")[2]) >= 8:
             shutil.rmtree(place)
     return folder
+
+
+def test_tables_that_are_damaged_are_skipped(some: Path, tmp_path: Path) -> None:
+    shutil.copytree(some, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "tensors/step=0/rank=5/rank5.parquet"
+    file.write_bytes(file.read_bytes()[:-100])
+    found = ranks(tmp_path)
+    assert [*found.skipped] == ["step0/rank5"] and found.state == "agree"
+    file.unlink()
+    assert [*ranks(tmp_path).skipped] == ["step0/rank5"]
 
 
 @pytest.mark.parametrize(
@@ -279,13 +292,10 @@ def test_tables_hold_what_the_dump_holds_whatever_its_names(
         if isinstance(value, list):
             return [*map(encoded, value)]
         numbers = dict.fromkeys(("Max", "Min", "Mean", "Norm"), float(value))
-        a_tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [1], **numbers}
-        return a_tensor if tensors else {"type": "int", "value": value}
+        return tensor(shape=[1], **numbers) if tensors else {"type": "int", "value": value}
 
     record = {"input_args": [encoded(given), encoded(4)], "input_kwargs": {"d": encoded(given)}}
-    document = {"task": "statistics", "level": "L1", "data": {"Torch.f.0.forward": record}}
-    (tmp_path / "dump/step0/rank0").mkdir(parents=True)
-    (tmp_path / "dump/step0/rank0/dump.json").write_text(json.dumps(document))
+    write(tmp_path / "dump", 0, {"Torch.f.0.forward": record}, level="L1")
     probe_analysis.export(tmp_path / "dump", tmp_path / "tables")
     (one,), (two,) = (next(runs_of(tmp_path / name)).calls for name in ("dump", "tables"))
     read = [
@@ -297,15 +307,14 @@ def test_tables_hold_what_the_dump_holds_whatever_its_names(
     assert probe_analysis.diff(tmp_path / "dump", tmp_path / "tables").verdict.state == "same"
 
 
-def test_a_step_in_which_nothing_was_called_is_no_killed_one(tmp_path: Path) -> None:
-    write_json(Run(32, layers=1), tmp_path / "dump")
-    for folder in (tmp_path / "dump/step0").iterdir():
-        if int(folder.name.removeprefix("rank")) >= 4:
-            shutil.rmtree(folder)
-    shutil.copytree(tmp_path / "dump/step0", tmp_path / "dump/step1")
+def test_a_step_in_which_nothing_was_called_is_no_killed_one(
+    dumps: Callable[..., Path], tmp_path: Path
+) -> None:
+    for place in (f"step{step}/rank{rank}" for step in (0, 1) for rank in range(4)):
+        shutil.copytree(dumps("json", "") / "step0" / place.partition("/")[2], tmp_path / "dump" / place)
     for folder in (tmp_path / "dump/step1").iterdir():
-        document = json.loads((folder / "dump.json").read_text())
-        (folder / "dump.json").write_text(json.dumps({**document, "data": {}}))
+        with changed(folder) as data:
+            data.clear()
     probe_analysis.export(tmp_path / "dump", tmp_path / "tables")
     read = [
         [(run.rank.is_empty, run.was_cut) for run in runs_of(tmp_path / name)] for name in ("dump", "tables")
@@ -325,9 +334,8 @@ def test_other_commands_read_tables_too(form: str, dumps: Callable[..., Path]) -
 def _started(dump: Path, command: str = "ranks") -> tuple[subprocess.Popen[str], list[int]]:
     """A command with ``--workers 2`` of a group of its own, and the processes that read for it."""
     words = [sys.executable, "-m", "probe_format", command, str(dump), "--workers", "2"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     pipe = subprocess.PIPE
-    process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True)
+    process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
 
     def readers() -> list[int]:
@@ -473,14 +481,13 @@ def test_dask_says_the_same_of_each_run(tmp_path: Path, cluster: Any) -> None:
 def started(tmp_path: Path) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]]]]:
     """A scheduler and two workers, each a process of its own, as on a cluster."""
     pytest.importorskip("distributed")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     file, log = tmp_path / "scheduler.json", (tmp_path / "log").open("wb")
     words = [["scheduler", "--port", "0"], *[["worker", "--nthreads", "1", "--no-nanny"]] * 2]
     end = ["--no-dashboard", "--scheduler-file", str(file)]
     made = [
         subprocess.Popen(
             [sys.executable, "-m", f"distributed.cli.dask_{kind}", *more, *end],
-            env=env, stdout=log, stderr=log,
+            stdout=log, stderr=log,
         )
         for kind, *more in words
     ]  # fmt: skip
@@ -495,7 +502,7 @@ def started(tmp_path: Path) -> Iterator[tuple[Path, list[subprocess.Popen[bytes]
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_changes_nothing(
-    larger: Path, started: tuple[Path, list[subprocess.Popen[bytes]]]
+    larger: Path, alone: Ranks, started: tuple[Path, list[subprocess.Popen[bytes]]]
 ) -> None:
     file, processes = started
     distributed = pytest.importorskip("distributed")
@@ -513,7 +520,7 @@ def test_a_worker_that_is_killed_changes_nothing(
         found = ranks(larger, engine=on_dask(address))
         killer.join()
         assert len(client.scheduler_info()["workers"]) == 1
-    assert said(found) == said(ranks(larger))
+    assert said(found) == said(alone)
 
 
 def _until(what: Callable[[], object]) -> None:

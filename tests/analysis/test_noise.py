@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("torch")
 import probe_analysis
 import torch
-from probe_torch import PrecisionDebugger, perturb
+from dumped_steps import dumped
+from probe_torch import perturb
 from torch import nn
 
 
@@ -21,13 +22,8 @@ def run(folder: Path, seed: int | None = None, eps: float = 1e-5) -> Path:
     layers[2][2].eps = eps
     model = nn.Sequential(*layers, nn.Linear(32, 1))
     x = torch.randn(64, 32)
-    debugger = PrecisionDebugger(dump_path=str(folder), level="mix", task="statistics")
-    debugger.start(model)
-    model(x if seed is None else perturb(x, seed)).square().mean().backward()
-    debugger.stop()
-    debugger.step()
-    debugger.close()
-    return folder
+    step = lambda _: model(x if seed is None else perturb(x, seed)).square().mean().backward()  # noqa: E731
+    return dumped(folder, step, model)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import probe_analysis
 import pytest
+import rank_dumps
 from plain_dump import put
 from probe_format.cli.main import main as probe
 
@@ -18,8 +19,7 @@ MASK = {"type": "float", "value": " -inf"}
 
 
 def tensor(kind: int = 0) -> dict[str, object]:
-    numbers = {"Max": 1.0, "Min": -1.0, "Mean": 0.0, "Norm": 1.5} | KINDS[kind]
-    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4], **numbers}
+    return rank_dumps.tensor(**KINDS[kind])
 
 
 def call(given: list[object], gave: list[object], **more: object) -> dict[str, object]:

@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import probe_analysis
 import pytest
+from rank_dumps import tensor, write
 
 NAME = "Functional.linear.0"
 NOTE = "msprobe writes them in another order"
 
 
-def tensor(shape: list[int], norm: float) -> dict[str, Any]:
-    statistics = {"Max": 1.0, "Min": -1.0, "Mean": 0.0, "Norm": norm}
-    return {
-        "type": "torch.Tensor",
-        "dtype": "torch.float32",
-        "shape": shape,
-        **statistics,
-        "requires_grad": True,
-    }
+def of(shape: list[int], norm: float) -> dict[str, Any]:
+    return tensor(shape=shape, Norm=norm, requires_grad=True)
 
 
 def dump(folder: Path, passed_on: list[dict[str, Any]], *, probe: bool, given: float = 1.0) -> Path:
-    forward = {"input_args": [tensor([4, 8], 2.0)], "input_kwargs": {}, "output": [tensor([4, 2], 3.0)]}
-    backward = {"input": [tensor([4, 2], given)], "output": passed_on}
-    header: dict[str, Any] = {
-        "task": "statistics",
-        "level": "L1",
-        "framework": "pytorch",
-        "dump_data_dir": None,
-    }
+    forward = {"input_args": [of([4, 8], 2.0)], "input_kwargs": {}, "output": [of([4, 2], 3.0)]}
+    backward = {"input": [of([4, 2], given)], "output": passed_on}
+    header: dict[str, Any] = {"level": "L1", "framework": "pytorch", "dump_data_dir": None}
     if probe:
         header |= {"format_version": "1.0", "tool": "probe-torch 0.1.0", "rank": None, "step": 0}
-    rank = folder / "step0" / "rank"
-    rank.mkdir(parents=True)
-    data = {f"{NAME}.forward": forward, f"{NAME}.backward": backward}
-    (rank / "dump.json").write_text(json.dumps({**header, "data": data}))
-    return folder
+    return write(folder, None, {f"{NAME}.forward": forward, f"{NAME}.backward": backward}, **header)
 
 
-OURS = [tensor([4, 8], 5.0), tensor([2, 8], 6.0), tensor([2], 7.0)]
-THEIRS = [tensor([2], 7.0), tensor([4, 8], 5.0), tensor([8, 2], 6.0)]  # bias, input, transposed weight
+OURS = [of([4, 8], 5.0), of([2, 8], 6.0), of([2], 7.0)]
+THEIRS = [of([2], 7.0), of([4, 8], 5.0), of([8, 2], 6.0)]  # bias, input, transposed weight
 
 
 def test_another_form_is_no_difference(tmp_path: Path) -> None:

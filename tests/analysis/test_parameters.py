@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 import probe_analysis
 import torch
-from probe_torch import PrecisionDebugger
+from dumped_steps import dumped
 from torch import nn
 from torch.nn import functional as F
 
@@ -71,12 +71,8 @@ def run(folder: Path, change: str = "") -> Path:
     with torch.no_grad():
         if change:
             getattr(net.get_submodule(owner), name).mul_(1.01).add_(0.5)
-    with PrecisionDebugger(dump_path=str(folder), task="statistics", level="mix") as debugger:
-        debugger.start(net)
-        net(torch.arange(32).remainder(16).reshape(4, 8)).square().mean().backward()
-        debugger.stop()
-        debugger.step()
-    return folder
+    tokens = torch.arange(32).remainder(16).reshape(4, 8)
+    return dumped(folder, lambda _: net(tokens).square().mean().backward(), net)
 
 
 @pytest.fixture(scope="module")
@@ -108,12 +104,7 @@ class Table(nn.Module):
 def turned(folder: Path, factor: float, moved: float = 0.0, steps: int = 1) -> probe_analysis.Diff:
     for name, each, shift in (("a", 1.0, 0.0), ("b", factor, moved)):
         net, x = nn.Sequential(Table(each)), torch.linspace(1.0, 2.0, 32).reshape(4, 8)
-        with PrecisionDebugger(dump_path=str(folder / name), task="statistics", level="L0") as debugger:
-            for _ in range(steps):
-                debugger.start(net)
-                net(net(x + shift))
-                debugger.stop()
-                debugger.step()
+        dumped(folder / name, lambda _, net=net, x=x + shift: net(net(x)), net, steps, level="L0")
     return probe_analysis.diff(folder / "a", folder / "b")
 
 

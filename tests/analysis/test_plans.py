@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import random
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from probe_analysis.diff.run_diff import RankStep
 from probe_analysis.frame import Framed
 from probe_format.cli.main import main
 from probe_format.errors import FormatError
+from rank_dumps import changed
 
 
 def apart(dump: Path, **how: Any) -> Framed:
@@ -47,20 +47,18 @@ def broken(folder: Path) -> Path:
 def nudged(folder: Path) -> None:
     """Write the same dump beside it with honest noise; from step 1 on another weight on rank 3, and another call."""
     for place in sorted(write(folder, 3, 4).glob("step*/rank*")):
-        draw, step, rank = (
-            random.Random(str(place.relative_to(folder))),
-            place.parent.name[-1],
-            place.name[-1],
-        )
-        document = json.loads((place / "dump.json").read_text())
-        for _, node in below(document["data"]):
-            for key in ("Max", "Min", "Mean", "Norm") if isinstance(node, dict) and "Norm" in node else ():
-                node[key] *= 1.0 + 1e-7 * draw.uniform(-1, 1)
-        if step > "0" and rank == "3":
-            document["data"]["Module.head.MLP.forward.0"]["parameters"]["weight"]["Norm"] *= 1.5
-        if step == "1" and rank == "0":
-            del document["data"]["Functional.layer_norm.1.forward"]
-        (place / "dump.json").write_text(json.dumps(document))
+        draw = random.Random(str(place.relative_to(folder)))
+        step, rank = place.parent.name[-1], place.name[-1]
+        with changed(place) as data:
+            for _, node in below(data):
+                for key in (
+                    ("Max", "Min", "Mean", "Norm") if isinstance(node, dict) and "Norm" in node else ()
+                ):
+                    node[key] *= 1.0 + 1e-7 * draw.uniform(-1, 1)
+            if step > "0" and rank == "3":
+                data["Module.head.MLP.forward.0"]["parameters"]["weight"]["Norm"] *= 1.5
+            if step == "1" and rank == "0":
+                del data["Functional.layer_norm.1.forward"]
 
 
 @pytest.fixture(scope="module")
@@ -96,18 +94,24 @@ def test_any_order_and_grouping_gives_the_same(asked: str, draw: random.Random, 
     assert [*found.skipped] == ["step1/rank2"]
 
 
-@pytest.mark.parametrize("asked", ["nan", "trend updates", "diff ../other"])
-@pytest.mark.parametrize("form", ["json", "table"])
-def test_processes_print_the_same(
-    asked: str, form: str, dump: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("asked", ["nan", "trend updates", "ranks", "diff ../other", "diff"])
+def test_processes_write_the_same(
+    asked: str,
+    dump: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """For people, and all of it into a file; of diff also without its rows, which are not kept then."""
     command, *words = asked.split()
+    output = tmp_path / "all.json"
+    words = [*words, "-o", str(output)] if asked != "diff" else ["../other"]
     monkeypatch.chdir(dump)
-    printed = []
+    written = []
     for more in ([], ["--workers", "2"]):
-        assert main([command, ".", *words, "--format", form, *more]) in (0, 1)
-        printed.append(capsys.readouterr())
-    assert printed[0] == printed[1] and "step1/rank2 is skipped" in "".join(printed[0])
+        assert main([command, ".", *words, *more]) in (0, 1)
+        written.append((capsys.readouterr().out, output.read_text() if output.exists() else ""))
+    assert written[0] == written[1] and "step1/rank2 is skipped" in written[0][0]
 
 
 def runs_in(read: Any) -> list[Any]:
@@ -176,10 +180,8 @@ def test_rows_leave_nothing_in_memory_but_the_last_of_single_ranks(dump: Path, r
 def test_of_many_ranks_those_that_differ_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in "ab":
         write(tmp_path / name, 9, 4)
-    place = tmp_path / "b/step7/rank3/dump.json"
-    document = json.loads(place.read_text())
-    document["data"]["Module.head.MLP.forward.0"]["parameters"]["weight"]["Norm"] *= 1.5
-    place.write_text(json.dumps(document))
+    with changed(tmp_path / "b/step7/rank3") as data:
+        data["Module.head.MLP.forward.0"]["parameters"]["weight"]["Norm"] *= 1.5
     assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
     said = capsys.readouterr().out
     assert "35 of 36 runs (a rank of a step each) are the same: -o FILE" in said

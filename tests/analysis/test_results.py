@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ import plain_dump
 import probe_analysis
 import pytest
 from jsonschema import Draft202012Validator
-from probe_analysis.frame import VERSION
+from probe_analysis.frame import VERSION, Framed
 from probe_format.cli.main import main
-from rank_dumps import torchrun
+from rank_dumps import changed, run_ranks
 
 SPEC = Path(probe_analysis.__file__).parent / "spec"
 SCHEMA = json.loads((SPEC / "results.schema.json").read_text())
@@ -26,10 +25,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Dumps of two ranks and two steps: an honest one with values, and one whose rank 1 has another dropout."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("results")
-    done = torchrun(
-        Path(__file__).parent / "given_model.py", 2, str(folder), "tensor", "honest=mix", "dropout=mix"
-    )
-    assert len(list(folder.glob("*/step*/rank*/dump.json"))) == 8, done.stderr[-4000:]
+    run_ranks("given_model.py", 2, str(folder), "tensor", "honest=mix", "dropout=mix")
     plain_dump.write(folder / "plain", steps=2)
     return folder
 
@@ -39,7 +35,7 @@ def code_of(found: dict[str, Any]) -> int:
 
 
 def result(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
-    """What a command writes for a program, after a look whether it is as specified, and the same in a file."""
+    """What a command writes for a program, and nothing else, after a look whether it is as specified."""
     code = main([*map(str, words), "--format", "json"])
     out = capsys.readouterr().out
     found: dict[str, Any] = json.loads(out, parse_constant=pytest.fail)
@@ -51,20 +47,6 @@ def result(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]
     first = found["causes"][0] if found["causes"] else dict.fromkeys(place) | {"line": "", "modules": []}
     assert place.items() <= first.items()
     return found
-
-
-def api(runs: Path, name: str) -> Any:
-    return {
-        "check": lambda: probe_analysis.check(runs / "honest=mix"),
-        "diff": lambda: probe_analysis.diff(runs / "honest=mix", runs / "dropout=mix"),
-        "diff itself": lambda: probe_analysis.diff(runs / "honest=mix", runs / "honest=mix"),
-        "nan": lambda: probe_analysis.first_non_finite(runs / "plain"),
-        "nan finite": lambda: probe_analysis.first_non_finite(runs / "honest=mix"),
-        "ranks": lambda: probe_analysis.ranks(runs / "dropout=mix"),
-        "ranks agree": lambda: probe_analysis.ranks(runs / "honest=mix"),
-        "trend": lambda: probe_analysis.trend(runs / "honest=mix"),
-        "trend not finite": lambda: probe_analysis.trend(runs / "plain", "activations"),
-    }[name]()
 
 
 ALL = {
@@ -86,84 +68,78 @@ def placed(words: list[str], folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", ALL)
 def test_what_a_command_writes_is_as_specified(
-    runs: Path, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Path, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    written: list[Framed] = []
+    document = Framed.document
+    monkeypatch.setattr(
+        Framed, "document", lambda own, command: written.append(own) or document(own, command)
+    )
     words, state = ALL[name]
-    found = result(capsys, *placed(words, runs))
+    more = ["--replay", "--suggest-map", str(tmp_path / "map.yaml")] if name == "diff" else []
+    found = result(capsys, *placed(words, runs), *more)
     assert found["verdict"]["state"] == state
-    own = api(runs, name)
+    (own,) = written
     assert found["verdict"]["sentence"] in own.sentence
     frame = own.frame()
     keys = SCHEMA["$defs"][words[0]]["required"]
     assert keys == list(frame.columns) == list(SCHEMA["$defs"][words[0]]["properties"])
     assert len(found["rows"]) == len(frame)
     assert all(list(row) == keys for row in found["rows"])
-    if name not in ("check", "diff itself", "nan finite", "ranks agree", "trend", "trend not finite"):
+    if name in ("diff", "nan", "ranks"):
         assert (
             found["causes"] and "model.py, line" in found["verdict"]["line"] and found["verdict"]["modules"]
         )
+    if name in ("diff", "ranks"):  # the place is that of the cause
+        assert found["verdict"]["call"] == "Functional.dropout.1.forward"
+        assert found["verdict"]["modules"][0] == "Module.module.blocks.1.drop.Dropout.forward.0"
+        assert found["causes"][0]["cause"] in ("arguments", "argument")
+    if name == "ranks":
+        assert found["rows"][0]["ranks"] == [[0], [1]]
+    if name == "diff":
+        assert {row["run"] for row in found["rows"] if row["cause"] == "arguments"} >= {"step0/rank1"}
     file = tmp_path / "result.json"
     assert main([*placed(words, runs), "-o", str(file)]) == code_of(found)
     assert json.loads(file.read_text()) == found
 
 
-def test_the_place_is_that_of_the_cause(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["diff", "honest=mix", "dropout=mix"], ["ranks", "dropout=mix"]):
-        found = result(capsys, *placed(words, runs))
-        assert found["verdict"]["call"] == "Functional.dropout.1.forward"
-        assert found["verdict"]["modules"][0] == "Module.module.blocks.1.drop.Dropout.forward.0"
-        assert found["causes"][0]["cause"] in ("arguments", "argument")
-    assert found["rows"][0]["ranks"] == [[0], [1]]
-    rows = result(capsys, "diff", runs / "honest=mix", runs / "dropout=mix")["rows"]
-    assert {row["run"] for row in rows if row["cause"] == "arguments"} >= {"step0/rank1"}
-
-
-def torn(runs: Path, folder: Path, share: float) -> tuple[Path, int]:
+def torn(runs: Path, folder: Path, share: float) -> Path:
     """A copy of the honest dump of which one rank's file ends early."""
     shutil.copytree(runs / "honest=mix", folder)
     file = folder / "step0" / "rank1" / "dump.json"
     whole = file.read_bytes()
     size = int(len(whole) * share) if share < 1 else len(whole) - 2
     file.write_bytes(whole[:size])
-    return folder, size
+    return folder
 
 
 @pytest.mark.parametrize("share", [0.0001, 0.1, 0.5, 0.9, 1])
 def test_a_rank_that_is_torn_hides_no_other(
     runs: Path, share: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad, _ = torn(runs, tmp_path / "bad", share)
+    bad = torn(runs, tmp_path / "bad", share)
     good = runs / "honest=mix"
-    label, uses = (
-        "step0/rank1",
-        [["diff", good, bad], ["diff", bad, good], ["nan", bad], ["ranks", bad], ["trend", bad]],
-    )
+    label = "step0/rank1"
+    uses = [["diff", good, bad], ["diff", bad, good], ["nan", bad], ["ranks", bad], ["trend", bad]]
     for words in [*uses, *([["check", bad]] if share == 0.5 else [])]:
         found = result(capsys, *words)
         assert list(found["skipped"]) == [label], words
         assert str(bad / label / "dump.json") in found["skipped"][label]
-        state = found["verdict"]["state"]
-        assert (
-            state
-            == {"diff": "same", "nan": "finite", "ranks": "agree", "trend": "changes", "check": "right"}[
-                words[0]
-            ]
-        )
-        read = {row["run"] for row in found["rows"] if "run" in row}
-        assert read == (
-            {"step0/rank0", "step1/rank0", "step1/rank1"} if words[0] in ("diff", "check") else set()
-        )
+        states = {"diff": "same", "nan": "finite", "ranks": "agree", "trend": "changes", "check": "right"}
+        assert found["verdict"]["state"] == states[words[0]]
+        left = {"step0/rank0", "step1/rank0", "step1/rank1"} if words[0] in ("diff", "check") else set()
+        assert {row["run"] for row in found["rows"] if "run" in row} == left
         if share == 0.5:
             assert main([*map(str, words)]) == 0
             assert f"note: {label} is skipped: {bad / label / 'dump.json'}" in capsys.readouterr().out
-    points = [(row["step"], row["rank"]) for row in result(capsys, "trend", bad)["rows"]]
-    assert set(points) == {(0, 0), (1, 0), (1, 1)}
+        if words[0] == "trend":
+            assert {(row["step"], row["rank"]) for row in found["rows"]} == {(0, 0), (1, 0), (1, 1)}
 
 
 def test_what_other_commands_say_of_it(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad, _ = torn(runs, tmp_path / "bad", 0.5)
+    bad = torn(runs, tmp_path / "bad", 0.5)
     said = str(bad / "step0" / "rank1" / "dump.json")
     codes = {"show": [1], "verify": [3, 4], "export": [1], "report": [0]}
     for name, code in codes.items():
@@ -177,7 +153,7 @@ def test_what_other_commands_say_of_it(
 def test_where_no_rank_is_left_nothing_is_written_for_a_program(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad, _ = torn(runs, tmp_path / "bad", 0.5)
+    bad = torn(runs, tmp_path / "bad", 0.5)
     shutil.rmtree(bad / "step1")
     for words in (
         ["nan", bad, "--rank", "1"],
@@ -194,27 +170,19 @@ def test_a_record_that_is_damaged_skips_its_rank(
 ) -> None:
     bad = tmp_path / "bad"
     shutil.copytree(runs / "plain", bad)
-    file = bad / "step1" / "rank0" / "dump.json"
-    document = json.loads(file.read_text())
-    for record in document["data"].values():
-        for tensor in (x for _, x in plain_dump.below(record) if plain_dump.is_tensor(x)):
-            tensor["shape"] = [None]
-    file.write_text(json.dumps(document))
+    with changed(bad / "step1" / "rank0") as data:
+        for record in data.values():
+            for tensor in (x for _, x in plain_dump.below(record) if plain_dump.is_tensor(x)):
+                tensor["shape"] = [None]
     for words in (["nan", bad], ["diff", runs / "plain", bad], ["trend", bad, "weights"], ["ranks", bad]):
         found = result(capsys, *words)
         assert list(found["skipped"]) == ["step1/rank0"] and "shape" in found["skipped"]["step1/rank0"]
 
 
-def test_nothing_but_the_object_is_on_standard_output(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["diff", *(str(runs / name) for name in ("honest=mix", "dropout=mix"))]
-    result(capsys, *words, "--replay", "--suggest-map", str(tmp_path / "map.yaml"))
-
-
 def test_the_page_names_what_the_schema_has(runs: Path) -> None:
     page = (SPEC / "results.md").read_text()
-    for command, part in _parts():
+    parts = ((name, part) for name, part in SCHEMA["$defs"].items() if "required" in part and name != "place")
+    for command, part in parts:
         for key in part["required"]:
             assert f"`{key}`" in page or command == "check"
     for branch in SCHEMA["allOf"]:
@@ -225,9 +193,3 @@ def test_the_page_names_what_the_schema_has(runs: Path) -> None:
             then.get("causes", {}).get("items", {}).get("properties", {}).get("cause", {}).get("enum", ())
         ):
             assert f"`{cause}`" in page
-
-
-def _parts() -> Iterator[tuple[str, Any]]:
-    yield from (
-        (name, part) for name, part in SCHEMA["$defs"].items() if "required" in part and name != "place"
-    )

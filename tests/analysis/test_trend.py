@@ -12,6 +12,7 @@ from probe_analysis import Trend, trend
 from probe_analysis.cli.trend import main
 from probe_analysis.trend.picture import sparkline
 from probe_format.errors import FormatError, UsageError
+from rank_dumps import tensor, write
 
 STEPS = 4
 Truth = dict[tuple[str, str, int], float]
@@ -90,6 +91,7 @@ def test_what_changed_most_comes_first(trained: tuple[Path, Truth, str]) -> None
     assert found.series[0].change > 10
 
 
+@pytest.mark.parametrize("trained", ["statistics"], indirect=True)
 def test_the_command_says_what_changed_most(
     trained: tuple[Path, Truth, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +110,7 @@ def test_the_command_says_what_changed_most(
     assert len(json.loads((tmp_path / "rows.json").read_text())["rows"]) == 4 * STEPS
 
 
+@pytest.mark.parametrize("trained", ["statistics"], indirect=True)
 def test_a_picture_is_drawn(trained: tuple[Path, Truth, str], tmp_path: Path) -> None:
     folder, _, _ = trained
     for name, head in (("t.svg", b"<?xml"), ("t.png", b"\x89PNG")):
@@ -118,6 +121,7 @@ def test_a_picture_is_drawn(trained: tuple[Path, Truth, str], tmp_path: Path) ->
     assert main([str(folder), "-o", str(tmp_path / "t.xyz")]) == 2
 
 
+@pytest.mark.parametrize("trained", ["statistics"], indirect=True)
 def test_a_picture_without_matplotlib_says_what_to_install(
     trained: tuple[Path, Truth, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,13 +138,13 @@ def test_what_stops_being_finite_or_dies_comes_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     values = {"a": [1.0, 9.0, 1.0], "b": [0.0, 1.0, 1.5], "c": [1.0, 1.0, "NaN"], "d": [0.0, 0.0, 0.0]}
-    write(tmp_path, values)
+    weights(tmp_path, values)
     found = trend(tmp_path, "weights")
     assert [series.layer for series in found.series] == ["c", "a", "b", "d"]
     assert [series.change for series in found.series] == [math.inf, 9.0, 1.5, 1.0]
     assert main([str(tmp_path), "weights"]) == 0
     assert "c.weight is not finite from step 2 on" in capsys.readouterr().out
-    write(tmp_path / "dead", {"a": [1.0, 9.0, 1.0], "b": [1.0, 0.0, 1.0]})
+    weights(tmp_path / "dead", {"a": [1.0, 9.0, 1.0], "b": [1.0, 0.0, 1.0]})
     assert main([str(tmp_path / "dead"), "weights"]) == 0
     assert "b.weight is zero in step 1" in capsys.readouterr().out
 
@@ -148,7 +152,7 @@ def test_what_stops_being_finite_or_dies_comes_first(
 def test_a_small_change_is_said_with_the_digits_that_show_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, {"a": [1.0, 1.00001], "b": [-2.0, -2.0]})
+    weights(tmp_path, {"a": [1.0, 1.00001], "b": [-2.0, -2.0]})
     assert main([str(tmp_path), "weights"]) == 0
     said = capsys.readouterr().out
     assert "a.weight changes most, by 0.001 %: 1 in step 0, 1.00001 in step 1." in said
@@ -157,14 +161,14 @@ def test_a_small_change_is_said_with_the_digits_that_show_it(
 def test_one_step_is_ranked_against_the_median_layer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, {"a": [1.0], "b": [1.5], "c": [0.01], "d": [2.0], "e": [1.5]})
+    weights(tmp_path, {"a": [1.0], "b": [1.5], "c": [0.01], "d": [2.0], "e": [1.5]})
     assert trend(tmp_path, "weights").series[0].layer == "c"
     assert main([str(tmp_path), "weights"]) == 0
     assert "c.weight is 150 times off the median layer" in capsys.readouterr().out
 
 
 def test_nothing_of_a_quantity_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, {"a": [1.0]})
+    weights(tmp_path, {"a": [1.0]})
     with pytest.raises(FormatError, match="levels L0 and mix"):
         trend(tmp_path, "gradients")
     assert main([str(tmp_path), "updates"]) == 2
@@ -179,18 +183,11 @@ def test_a_line_of_characters() -> None:
     assert sparkline([]) == ""
 
 
-def write(folder: Path, values: dict[str, list[Any]]) -> None:
+def weights(folder: Path, values: dict[str, list[Any]]) -> None:
     """Write a dump in which each module has one parameter, with these norms step after step."""
     for step in range(len(next(iter(values.values())))):
-        rank = folder / f"step{step}" / "rank"
-        rank.mkdir(parents=True)
-        data = {}
-        for name, norms in values.items():
-            tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4], "Norm": norms[step]}
-            data[f"Module.{name}.Linear.forward.0"] = {
-                "input_args": [],
-                "input_kwargs": {},
-                "output": [],
-                "parameters": {"weight": tensor},
-            }
-        (rank / "dump.json").write_text(json.dumps({"task": "statistics", "level": "L0", "data": data}))
+        data = {
+            f"Module.{name}.Linear.forward.0": {"parameters": {"weight": tensor(Norm=norms[step])}}
+            for name, norms in values.items()
+        }
+        write(folder, None, data, step, level="L0")

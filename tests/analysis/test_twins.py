@@ -6,25 +6,19 @@ construct.json of them); tests/mindspore/test_twin.py runs it again and compares
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 import probe_analysis
+from rank_dumps import run
 
 TWINS = Path(__file__).with_name("twins")
 
 
 def dumped(folder: Path, level: str, fault: str = "") -> Path:
-    path = os.pathsep.join(p for p in sys.path if p)
-    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, str(TWINS / "torch_twin.py"), str(folder), level, fault]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240, env=env)
-    assert done.returncode == 0, done.stderr
+    run("twins/torch_twin.py", str(folder), level, fault)
     return folder
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -56,14 +55,13 @@ def test_it_is_shown_until_the_run_has_ended(tmp_path: Path, capsys: pytest.Capt
     assert "the run has ended" in capsys.readouterr().out
 
 
-def test_without_rich_the_error_names_the_extra(tmp_path: Path) -> None:
-    watched(tmp_path, 3)
-    program = "import sys; sys.modules['rich.live'] = None; from probe_analysis.cli.watch import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "pip install 'probe-analysis[watch]'" in done.stderr
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path), "--once"], capture_output=True)
-    assert done.returncode == 0
+def test_without_rich_the_error_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich.live", None)
+    assert main([str(watched(tmp_path, 3))]) == 2
+    assert "pip install 'probe-analysis[watch]'" in capsys.readouterr().err
+    assert main([str(tmp_path), "--once"]) == 0
 
 
 def test_what_is_not_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,11 +42,7 @@ def load_mapping(path: str | Path) -> Mapping:
         found = yaml.safe_load(Path(path).read_text("utf-8"))
     except OSError as error:
         raise UsageError(f"the mapping file cannot be read: {error}.") from None
-    except (
-        yaml.YAMLError,
-        ValueError,
-        RecursionError,
-    ) as error:  # ValueError: not text, or a day that is none
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # not text, or a day that is none
         raise UsageError(f"{path} is not YAML ({brief(error, 200)}). {_FORM}") from None
     found = {} if found is None else found
     if not isinstance(found, dict) or not set(found) <= set(_SECTIONS):

@@ -450,17 +450,14 @@ class CompactRun(Run):
         """Return whether the end of the step is not there: the process was killed, an error ended it, or it runs on."""
         return self._cut or (self.among and any(form.raised for form in self.forms[-1:]))
 
-    def makes(self, call: Call) -> bool:
-        """Return whether a call is of this rank, or is one that it shares with another."""
-        return call.order < len(self.calls) and self.calls[call.order] is call
-
     def form(self, call: Call) -> RecordForm:
         """Return the form of a call's record on this rank.
 
-        Raises KeyError for a call that is not its own (`makes`), and DamagedError when the record cannot be read.
+        Raises KeyError for a call that is not its own, nor one that it shares, and DamagedError when the record cannot
+        be read.
         """
         at = call.order
-        if at >= len(self.calls) or self.calls[at] is not call:  # `makes`, without a call
+        if at >= len(self.calls) or self.calls[at] is not call:
             raise KeyError(f"{self.label} does not make {call.name} as number {at}.")
         if at in self.damaged:
             raise self.damaged[at]

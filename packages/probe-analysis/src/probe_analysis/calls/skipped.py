@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter, or_
 from typing import Any, Protocol, TypeVar
@@ -34,15 +33,8 @@ class Skipped(dict[str, str]):
 
     first: FormatError | None = None
 
-    @contextmanager
-    def trying(self, label: str) -> Iterator[None]:
-        """Leave a rank out when reading it raises an error."""
-        try:
-            yield
-        except FormatError as error:
-            self.leave(label, error)
-
     def leave(self, label: str, error: FormatError) -> None:
+        """Leave a rank out, as reading it raises an error."""
         self.first = self.first or error
         self[label] = str(error)
 

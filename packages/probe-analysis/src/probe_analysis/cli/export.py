@@ -87,14 +87,10 @@ def _story(found: Exported) -> Iterator[str]:
         if not found.runs:
             table, where = ("watch", "NOT isfinite(norm) ORDER BY step, rank")
         query = f"FROM '{path}/{table}/**/*.parquet' WHERE {where}"
-        yield f'  duckdb -c "{_SHELL.sub(_ESCAPED, query)}"'
+        within_quotes = re.sub(r'([$`"\\])', r"\\\1", query)
+        yield f'  duckdb -c "{within_quotes}"'
     elif found.form == "tensorboard":
         yield f"  tensorboard --logdir {shlex.quote(str(found.path))}"
-
-
-#: What a shell reads as its own within double quotes.
-_SHELL = re.compile(r'([$`"\\])')
-_ESCAPED = r"\\\1"
 
 
 main = Command(

@@ -241,7 +241,6 @@ class Elements:
     cosine: float
     max_ulp: float
     apart: float
-    count: int
 
 
 def compare_elements(a: Array, b: Array, dtype: str) -> Elements:
@@ -285,7 +284,7 @@ def compare_elements(a: Array, b: Array, dtype: str) -> Elements:
     cosine = dot / math.sqrt(aa * bb) if aa and bb else (1.0 if aa == bb else 0.0)
     relative = 0.0 if max_abs == 0.0 else (max_abs / largest if largest else math.inf)
     norm = 0.0 if dd == 0.0 else (math.sqrt(dd / max(aa, bb)) if max(aa, bb) else math.inf)
-    return Elements(max_abs, max_rel, relative, cosine, max_ulp, norm, one.size)
+    return Elements(max_abs, max_rel, relative, cosine, max_ulp, norm)
 
 
 def _wide(x: Array) -> Array:

@@ -228,10 +228,8 @@ def _estimates(numbers: Column, sizes: Column, parameter: Column) -> dict[str, C
         "second": (norm2, 0.0),
     }
     ones = marks_of(numbers[:, :4] + 0.0)  # without -0.0
-    own["first"] = (
-        np.where(numbers[:, 0] != numbers[:, 1], ones, 0),
-        0,
-    )  # what all elements share many tensors do
+    # What all elements share many tensors do.
+    own["first"] = np.where(numbers[:, 0] != numbers[:, 1], ones, 0), 0
     return told | {key: np.where(plain, x, none) for key, (x, none) in own.items()} | {"whole": whole}
 
 

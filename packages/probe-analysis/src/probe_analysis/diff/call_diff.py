@@ -393,7 +393,7 @@ def _elements(pair: Pair, x: Value, y: Value) -> Elements | None:
     ones, twos = (call.record.tensor(v.slot) for call, v in ((pair.a, x), (pair.b, y)))
     try:
         if _same_bytes(ones.place, twos.place):
-            return Elements(0.0, 0.0, 0.0, 1.0, 0.0, 0.0, math.prod(x.tensor["shape"]))
+            return Elements(0.0, 0.0, 0.0, 1.0, 0.0, 0.0)
         one, two = ones.load(), twos.load()
     except (FormatError, OSError):
         return None

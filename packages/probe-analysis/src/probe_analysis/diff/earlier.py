@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 
 from .pairing import Pairing
-from .verdict import STATES, State, Verdict
+from .verdict import STATES, State
 
-
-class Judged(Protocol):
-    """Hold what later steps ask of two runs that were compared, as `RunDiff` does."""
-
-    @property
-    def pairing(self) -> Pairing: ...
-    @property
-    def verdict(self) -> Verdict: ...
-    @property
-    def gradients(self) -> float: ...
-    @property
-    def left(self) -> frozenset[int]: ...
-    @property
-    def alone(self) -> str: ...
+if TYPE_CHECKING:
+    from .run_diff import RunDiff
 
 
 @frozen(eq=False)
@@ -62,7 +50,7 @@ class Past:
         own = self.last.get(rank, self.known)
         return evolve(self.known, before=own.before, agreed=own.agreed, left=own.left)
 
-    def after(self, step: Sequence[Judged]) -> Past:
+    def after(self, step: Sequence[RunDiff]) -> Past:
         """Return what is known after another step. step: its ranks, in their order."""
         known, last = self.known, dict(self.last)
         for each in step:

@@ -75,9 +75,8 @@ class OddForms:
             return {}
         found: dict[str, What] = {x.slot: x for x in each.arguments if not x.of_setting}
         forms = [v for v in each.forms if v.level is None or v.level.largest < math.inf]
-        sides = (
-            ("in",) if call.backward else ("in", "out")
-        )  # a gradient that one alone passes on is missed further on
+        # A gradient that one alone passes on is missed further on.
+        sides = ("in",) if call.backward else ("in", "out")
         idle = self._idle(each, {v.slot for v in forms if v.side in sides and v.is_lone})
         return found if self.across else found | {v.slot: v for v in forms if v.slot not in idle}
 

@@ -137,12 +137,12 @@ def compare_runs(of: RankStep, told: Progress | None = None, look: Look | None =
     earlier, both = of.earlier, of.pairing.aligned
     a, b, alignment = both.a, both.b, both.alignment
     how = Comparison(a, b, of.pairing.options.load)
-    calls, lone = _compared(how, alignment, told, look), alignment.lone(a, b)
+    every, lone = _compared(how, alignment, told, look), alignment.lone(a, b)
     other = None if how.across else recorded_otherwise(a, b)
     others = frozenset[str]() if other is not None else other_functions(alignment, lone)
     expected = of.pairing.options.tolerance, both.floors
-    calls, course, found = _without_idle(calls, alignment, others, how, expected, earlier)
-    missing = None
+    course, found = _judged(every, alignment, others, how, expected, earlier)
+    calls, missing = course.calls, None
     if a.calls and b.calls and other is None and not how.across:
         missing = MissingCall(a, b, alignment, lone, course, next(iter(found), None)).verdict()
     verdict = missing or _empty(a, b) or _verdict(how, calls, found, earlier)
@@ -191,28 +191,9 @@ def _compared(
     return calls
 
 
-def _without_idle(
-    calls: list[CallDiff],
-    alignment: Alignment,
-    others: frozenset[str],
-    how: Comparison,
-    expected: tuple[float | None, Mapping[str, float]],
-    earlier: Earlier,
-) -> tuple[list[CallDiff], Course, list[CallDiff]]:
-    """Return the calls, and what `_judged` does: of those that do nothing no difference counts, where one is named."""
-    course, found = _judged(calls, others, how, expected, earlier)
-    if any(only_views(each.pair.a.name) for each in found):
-        idle = idle_calls(how, alignment.pairs)
-        if any(each.pair.a.name in idle for each in found):
-            calls = [
-                CallDiff(x.pair) if x.pair.a.name in idle else evolve(x, cause=None, detail="") for x in calls
-            ]
-            course, found = _judged(calls, others, how, expected, earlier)
-    return calls, course, found
-
-
 def _judged(
     calls: Sequence[CallDiff],
+    alignment: Alignment,
     others: frozenset[str],
     how: Comparison,
     expected: tuple[float | None, Mapping[str, float]],
@@ -220,13 +201,21 @@ def _judged(
 ) -> tuple[Course, list[CallDiff]]:
     """Return the calls in their order, and those with a cause, the first to be named first.
 
+    Of calls that do nothing no difference counts, where one of them would be named.
+
     expected: the last two arguments of `expect`.
     """
     course = Course(how.a, calls, how.told.levels, others, earlier.left)
     odd = expect(course, *expected)
     follows, moved = earlier.state == "different", earlier.state != "same"
     moves = Moves(earlier.before, how, calls)
-    return course, Causes(course, odd, follows, earlier.gradients, how.across, moved, moves).found()
+    found = Causes(course, odd, follows, earlier.gradients, how.across, moved, moves).found()
+    names = [each.pair.a.name for each in found]
+    idle = idle_calls(how, alignment.pairs) if any(map(only_views, names)) else frozenset[str]()
+    if idle.isdisjoint(names):
+        return course, found
+    calls = [CallDiff(x.pair) if x.pair.a.name in idle else evolve(x, cause=None, detail="") for x in calls]
+    return _judged(calls, alignment, others, how, expected, earlier)
 
 
 def _blamed(how: Comparison, calls: Sequence[CallDiff], verdict: Verdict) -> Iterator[Blamed]:

@@ -14,7 +14,7 @@ from .gradients import sums_of
 
 Sides = namedtuple(
     "Sides",
-    "got parameters made took taken share middle rows norm rest fresh_norm fresh_rest fresh_whole unit",
+    "got parameters made took share middle rows norm rest fresh_norm fresh_rest fresh_whole unit",
 )
 """Hold the largest of what the levels of a call's tensors tell, 0 where none differ. Levels are pooled ones.
 
@@ -22,7 +22,7 @@ got, made: the levels of what it got and of what it returned, without whole numb
     is that of their module's backward passes, and ``made`` is relative to what was summed to get them.
 parameters: the level of its parameters; of products with them where a step moved them: along what comes in, as their
     gradients are.
-took: 1 if what it got, or a parameter, differs at all. taken: ``got`` with whole numbers.
+took: 1 if what it got, or a parameter, differs at all.
 share: the largest part that one element has of what it got.
 middle: the median of the levels of what it returned. rows: the most rows of that.
 norm, rest: of what it returned, as in `Level`. fresh_norm, fresh_rest: of what no call before it had returned.
@@ -45,14 +45,14 @@ def sides(course: Course) -> Iterator[Sides]:
     unit = np.array([course.is_unit(x.pair.a) for x in calls], dtype=bool)
     fresh = got[_is_fresh(course, unit, got, parameters, made)]
     plain, rounded, returned, anew = (x[~levels.whole[x]] for x in (got, parameters, made, fresh))
-    known, taken = most(levels.pooled, plain), most(levels.pooled, got)
+    known = most(levels.pooled, plain)
     share = most(np.divide(levels.big, levels.length, out=np.zeros(len(of)), where=levels.length > 0.0), got)
     moved = most(levels.pooled * np.sqrt(levels.count / levels.rows), parameters)
     scales, converted = np.zeros(len(of)), most(levels.pooled, rounded)
     numbers = {
         x.pair.a.name: n for n, x in enumerate(calls) if x.pair.a.backward and x.pair.a.kind == "module"
     }
-    of_passes = most(course.levels.pooled, plain), most(course.levels.pooled, got), share
+    of_passes = most(course.levels.pooled, plain)
     gradients = list[tuple[int, int]]()
     for n, each in enumerate(calls):
         if each.forms and any(value.side == "parameter" for value in each.forms):
@@ -62,12 +62,12 @@ def sides(course: Course) -> Iterator[Sides]:
             gradients += ((n, numbers[x.pair.a.name]) for x in passes)
             _scale(course, each, scales)
     mine, its = np.array(gradients, dtype=int).reshape(-1, 2).T
-    for column, values in zip((known, taken, share), of_passes, strict=True):
+    for column, values in ((known, of_passes), (share, share)):
         np.maximum.at(column, mine, values[its])
     summed = levels.within(scales)
     columns = (
         *(known, moved, most(summed.pooled, returned)),
-        *(most(np.ones(len(of)), np.concatenate((got, parameters))), taken, share),
+        *(most(np.ones(len(of)), np.concatenate((got, parameters))), share),
         *(_medians(summed.pooled, of, returned, len(calls)), most(levels.rows, made)),
         *(most(summed.norm, returned), most(summed.rest, returned)),
         *(most(levels.norm, anew), most(levels.rest, anew), most(levels.whole * 1.0, fresh)),

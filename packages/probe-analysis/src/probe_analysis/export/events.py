@@ -30,9 +30,8 @@ def write_curves(runs: Iterable[Run], folder: Path, count: ExportCount) -> None:
 
     Raises ProbeError, which says what to install, where tensorboard cannot be imported.
     """
-    tensorboard = _tensorboard()
     for name, steps in groupby(runs, lambda run: f"{run.rank.mode or ''}/{run.rank.path.name}".lstrip("/")):
-        with closing(_EventFile(tensorboard, folder / name)) as file:
+        with closing(_EventFile(folder / name)) as file:
             for run in steps:
                 try:
                     for rows in count.rows(run):
@@ -46,9 +45,8 @@ def write_curves(runs: Iterable[Run], folder: Path, count: ExportCount) -> None:
 
 def write_watched_curves(files: Iterable[WatchFile], folder: Path, count: ExportCount) -> None:
     """Write one event file for each watch file: ``gradients/blocks.0.up.weight``, and its non-finite elements."""
-    tensorboard = _tensorboard()
     for file in files:
-        with closing(_EventFile(tensorboard, folder / file.label)) as out:
+        with closing(_EventFile(folder / file.label)) as out:
             for row in file.rows:
                 found = [
                     (f"{column.kind}/{column.name}", norm)
@@ -62,19 +60,6 @@ def write_watched_curves(files: Iterable[WatchFile], folder: Path, count: Export
                 count.amounts["too_large"] += out.add(row.step, found, row.time)
 
 
-def _tensorboard() -> tuple[Any, Any, Any]:
-    try:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.record_writer import RecordWriter
-    except ImportError as error:
-        raise ProbeError(
-            f"Event files are written by tensorboard, which cannot be imported here ({error}). Install it with: "
-            "pip install 'probe-analysis[tensorboard]'"
-        ) from error
-    return Event, Summary, RecordWriter
-
-
 def _scalars(record: str, cells: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yield (tag, number) of each statistic of a tensor: ``Norm/Module.fc.Linear.forward.0.output.0``."""
     name = f"{record}.{cells['slot']}" if cells["slot"] else record
@@ -85,13 +70,21 @@ def _scalars(record: str, cells: Mapping[str, Any]) -> Iterator[tuple[str, float
 
 
 class _EventFile:
-    def __init__(self, tensorboard: tuple[Any, Any, Any], folder: Path) -> None:
-        event, self._summary, record_writer = tensorboard
-        self._event = event
+    def __init__(self, folder: Path) -> None:
+        try:
+            from tensorboard.compat.proto.event_pb2 import Event
+            from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.summary.writer.record_writer import RecordWriter
+        except ImportError as error:
+            raise ProbeError(
+                f"Event files are written by tensorboard, which cannot be imported here ({error}). Install it with: "
+                "pip install 'probe-analysis[tensorboard]'"
+            ) from error
+        self._event, self._summary = Event, Summary
         folder.mkdir(parents=True, exist_ok=True)
         self._now = time.time()
-        self._file = record_writer((folder / f"events.out.tfevents.{int(self._now)}.probe").open("wb"))
-        self._file.write(event(wall_time=self._now, file_version="brain.Event:2").SerializeToString())
+        self._file = RecordWriter((folder / f"events.out.tfevents.{int(self._now)}.probe").open("wb"))
+        self._file.write(Event(wall_time=self._now, file_version="brain.Event:2").SerializeToString())
 
     def add(self, step: int, scalars: Iterable[tuple[str, float]], at: float | None = None) -> int:
         """Add numbers of one step: (tag, number) of each. at: when that was; now where it is not known.

@@ -25,13 +25,12 @@ def write_tables(runs: Iterable[Run], folder: Path, count: ExportCount, group: i
     group: how many rows of a table are held in memory.
     Raises ProbeError, which names the extra, where pyarrow is not installed.
     """
-    pyarrow = load_pyarrow()
     for run in runs:
         with ExitStack() as stack:
             part = part_of(run)
             tables = {
                 table: stack.enter_context(
-                    closing(_TableWriter(pyarrow, table, columns, folder / table / part, group))
+                    closing(_TableWriter(table, columns, folder / table / part, group))
                 )
                 for table, columns in TABLES.items()
             }
@@ -40,10 +39,9 @@ def write_tables(runs: Iterable[Run], folder: Path, count: ExportCount, group: i
 
 def write_watched(files: Iterable[WatchFile], folder: Path, count: ExportCount, group: int = GROUP) -> None:
     """Write the table of the numbers that task `watch` left: one row for each tensor of each step."""
-    pyarrow = load_pyarrow()
     for file in files:
         path = folder / "watch" / f"rank={file.rank or 0}" / f"{file.path.stem}.parquet"
-        with closing(_TableWriter(pyarrow, "watch", WATCHED, path, group)) as table:
+        with closing(_TableWriter("watch", WATCHED, path, group)) as table:
             for row in file.rows:
                 shared = {"step": row.step, "time": row.time}
                 found = [
@@ -110,7 +108,8 @@ def part_of(run: Run) -> str:
 class _TableWriter:
     """Write the rows of one table into one file; `close` writes the last of them. group: how many rows to hold."""
 
-    def __init__(self, pyarrow: Any, table: str, columns: Columns, path: Path, group: int) -> None:
+    def __init__(self, table: str, columns: Columns, path: Path, group: int) -> None:
+        pyarrow = load_pyarrow()
         types = {"text": pyarrow.string(), "integer": pyarrow.int64(), "double": pyarrow.float64()}
         types |= {"texts": pyarrow.list_(types["text"]), "integers": pyarrow.list_(types["integer"])}
         types["boolean"] = pyarrow.bool_()

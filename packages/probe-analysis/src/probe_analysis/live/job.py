@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -135,15 +136,10 @@ def _bad(files: list[WatchFile]) -> Iterator[str]:
         row = next((row for row in file.rows if file.bad(row)), None)
         if row is None:
             continue
-        names = [
-            f"{c.kind} of {c.name}" for i, c in enumerate(file.columns) if _is_bad(row.norm(i), i in row.wide)
-        ]
+        bad = (i for i in range(len(file.columns)) if i not in row.wide and not isfinite(row.norm(i) or 0.0))
+        names = [f"{file.columns[i].kind} of {file.columns[i].name}" for i in bad]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         yield f"{file.label}, step {row.step}: {', '.join(names[:3])}{more}"
-
-
-def _is_bad(norm: float | None, is_wide: bool) -> bool:
-    return norm is not None and not is_wide and magnitude(norm) == float("inf")
 
 
 def _trigger(path: Path, files: list[WatchFile]) -> str | None:

@@ -47,7 +47,7 @@ class Risk:
         return f"{self.call.name}.{self.slot} reaches {self.magnitude:.6g}: {what}"
 
 
-def _risks_of(run: Run, call: Call, parts: Parts, factor: float = 8.0) -> list[Risk]:
+def _risks_of(run: Run, call: Call, parts: Parts, factor: float) -> list[Risk]:
     """Return the results of a call that are close to a limit of their dtype. factor: as in `Lookout`."""
     each = ((value.side, _risk(run, call, value, factor)) for value in parts.values)
     risks = [(side, risk) for side, risk in each if risk is not None]

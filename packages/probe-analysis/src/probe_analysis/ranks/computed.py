@@ -115,12 +115,6 @@ def _results(found: Sequence[_Where]) -> Iterator[tuple[Call, Expected]]:
             continue
         several = len(held) > 1
         level = own_level(value.tensor for value in run.read(own).values) if several else 0.0
-        tensors = {code: _first(parts) if several else None for code, parts in held.items()}
-        each = {ranks[code]: tensors[code] for code in held}
+        firsts = ((code, parts[0]) for code, parts in held.items())
+        each = {ranks[code]: at.tensor(*place) if several else None for code, (_, at, *place) in firsts}
         yield own.of(run.rank), Expected("computed", slot, each, LIMITS["forward"] * level)
-
-
-def _first(parts: Sequence[tuple[int, Sheet, int, int]]) -> object:
-    """Return the tensor that the first of some parts holds."""
-    _, sheet, row, column = parts[0]
-    return sheet.tensor(row, column)

@@ -44,11 +44,11 @@ def _tensor(known: Any, content: Any) -> Any:
     return content
 
 
-def parted(held: Held, tolerance: float = 0.0, key: Callable[..., Hashable] | None = None) -> list[int]:
+def parted(held: Held, tolerance: float, key: Callable[..., Hashable] | None) -> list[int]:
     """Return which ranks hold the same tensor, as bits: the most first, of as many those with the lowest rank.
 
     held: a tensor without numbers is left out.
-    tolerance: the level of difference up to which two are the same.
+    tolerance: the level of difference up to which two are the same. key: what tells contents apart; None for `mark`.
     """
     groups: list[tuple[Hashable, Any, list[int]]] = []
     for bits in sorted(held, key=lowest):

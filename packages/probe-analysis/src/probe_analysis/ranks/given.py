@@ -136,9 +136,8 @@ class Given:
             return
         kept = {key: each[1].held or {} for key, each in self.before.kept.items() if key in self.kept}
         same = {key: _stayed(self.kept[key][1].held or {}, old) for key, old in kept.items()}
-        others = self.inputs != self.before.inputs or not all(
-            some for some, _ in same.values()
-        )  # of the data
+        # Of the data.
+        others = self.inputs != self.before.inputs or not all(some for some, _ in same.values())
         told = (self.kept[key] for key, (_, every) in same.items() if others and every)
         yield from (each for each in told if _tells(each[1]))
 

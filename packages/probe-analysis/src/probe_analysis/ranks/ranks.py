@@ -27,8 +27,7 @@ class Ranks(Framed):
     """Hold what the ranks of a dump should agree on, and whether they do.
 
     stopped: where the first rank stopped; None where none did before others.
-    first: the first disagreement in the order of execution; None where the ranks agree.
-    disagreements: all of them, in that order; most that come after the first follow from it.
+    disagreements: in the order of execution; most that come after the first follow from it.
     checked: reason -> how many tensors were compared for it (`WHY` says what each reason means).
     replicas: which ranks should hold the same weights, and how that was found out.
     steps: the steps, by their labels.
@@ -37,7 +36,6 @@ class Ranks(Framed):
     """
 
     stopped: Stop | None
-    first: Disagreement | None
     disagreements: tuple[Disagreement, ...]
     checked: Mapping[str, int]
     replicas: Replicas
@@ -46,6 +44,11 @@ class Ranks(Framed):
     notes: tuple[str, ...]
     skipped: Skipped
     columns = "step call slot reason ranks odd difference"
+
+    @property
+    def first(self) -> Disagreement | None:
+        """Return the first disagreement in the order of execution; None where the ranks agree."""
+        return self.disagreements[0] if self.disagreements else None
 
     @property
     def state(self) -> str:
@@ -135,9 +138,8 @@ def ranks(
         )
     numbers, labels = ranks_in(next(iter(steps.compared.values()))), tuple(steps.compared)
     notes, checked = (*steps.notes(), *history.notes), dict(history.checked)
-    first = found[0] if found else None
     known = checked, replicas, numbers, labels, notes, steps.skipped
-    return Ranks(history.stopped, first, tuple(found), *known)
+    return Ranks(history.stopped, tuple(found), *known)
 
 
 #: How many ranks are read at once. Their numbers lie beside one another, and so do, mostly, those that get the same.

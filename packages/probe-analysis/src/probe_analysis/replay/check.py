@@ -95,7 +95,7 @@ def check(
     skipped = Skipped()
     for run in runs_of(dump, step=step, rank=rank):
         own = []
-        with skipped.trying(run.label):
+        try:
             if run.rank.lost:
                 lost.append(f"{run.label}: {run.rank.lost}")
             calls = [call for call in run.calls if call.kind == "api" and not call.backward]
@@ -104,6 +104,8 @@ def check(
                 if progress is not None:
                     progress(run.label, n, len(calls))
             found += own
+        except FormatError as error:
+            skipped.leave(run.label, error)
     skipped.unless(found)
     result = Check(tuple(found), tuple(lost), skipped)
     if not found:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from attrs import frozen
 from probe_format.names import with_direction
 
 from probe_analysis.calls.run import Call, Run
@@ -14,12 +13,8 @@ from .replayed import Replayed, percent
 Pairs = Sequence[tuple[Call, Call]]
 
 
-@frozen
-class _Sides:
-    """Hold what was found of one pass in either run."""
-
-    ones: Replayed
-    twos: Replayed
+#: What was found of one pass in either run.
+_Sides = tuple[Replayed, Replayed]
 
 
 def decide(named: Call, a: Run, b: Run, pairs: Pairs, titles: tuple[str, str]) -> Iterator[str]:
@@ -37,9 +32,9 @@ def decide(named: Call, a: Run, b: Run, pairs: Pairs, titles: tuple[str, str]) -
         if pair[0].kind == "api" and not pair[0].backward and any(_is_in(call, forward) for call in pair)
     ]
     found = [each for one, two in chosen for each in _both(a, b, one, two)]
-    decided = [each for each in found if each.ones.error is not None and each.twos.error is not None]
+    decided = [each for each in found if all(side.error is not None for side in each)]
     if not decided:
-        whys = dict.fromkeys(x.why for each in found for x in (each.ones, each.twos) if x.why)
+        whys = dict.fromkeys(x.why for each in found for x in each if x.why)
         yield f"cannot be replayed: {'; '.join([*whys][:3]) or 'no function of it is in both dumps'}"
         if not whys or any(why.startswith(NOT_RECORDED) for why in whys):  # else no recording helps
             yield "record this in both runs, and compare them with --replay:"
@@ -50,8 +45,8 @@ def decide(named: Call, a: Run, b: Run, pairs: Pairs, titles: tuple[str, str]) -
 
 def _sentences(decided: Sequence[_Sides], titles: tuple[str, str]) -> Iterator[str]:
     """Yield in lines whose result is farther from the exact one, where that is the most."""
-    worst = max(decided, key=lambda each: max(x.units / x.limit for x in (each.ones, each.twos)))
-    sides = sorted(zip(titles, (worst.ones, worst.twos), strict=True), key=lambda side: -_off(side[1]))
+    worst = max(decided, key=lambda each: max(x.units / x.limit for x in each))
+    sides = sorted(zip(titles, worst, strict=True), key=lambda side: -_off(side[1]))
     (bad, far), (good, near) = sides
     yield f"{bad}'s {far.call.what} is {percent(_off(far))} from the exact result, {good}'s {percent(_off(near))}"
     if far.wrong and not near.wrong:
@@ -78,7 +73,7 @@ def _configuration(named: Call) -> Iterator[str]:
 def _both(a: Run, b: Run, one: Call, two: Call) -> Iterator[_Sides]:
     for first, second in zip(replay_call(a, one), replay_call(b, two), strict=False):
         if first.call.backward == second.call.backward:
-            yield _Sides(first, second)
+            yield first, second
 
 
 def _is_in(call: Call, name: str) -> bool:

@@ -19,6 +19,7 @@ from probe_format.values import plain
 from probe_analysis.calls.run import Call
 from probe_analysis.compare.distance import as_float
 from probe_analysis.compare.dtypes import dtype_name
+from probe_analysis.compare.levels import SIDES
 from probe_analysis.nonfinite.lookout import Lookout
 
 from .page import Numbering, numbers, whole
@@ -106,7 +107,6 @@ def _more(tensor: Mapping[str, Any]) -> str:
     return ", ".join(words + more)
 
 
-SIDES = ("in", "parameter", "out")
 #: How many arguments of one call that are no tensors are in the page.
 _ARGUMENTS = 60
 _NOT_RECORDED = "was seen and not recorded: a filter of the configuration leaves it out"

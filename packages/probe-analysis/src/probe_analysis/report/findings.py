@@ -7,6 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from probe_analysis.calls.run import AtCall
+from probe_analysis.compare.levels import SIDES
 from probe_analysis.diff.call_diff import CAUSES, CallDiff
 from probe_analysis.diff.diff import Diff
 from probe_analysis.diff.run_diff import RunDiff
@@ -14,7 +15,6 @@ from probe_analysis.diff.verdict import Verdict
 from probe_analysis.nonfinite.first import Finding, NonFinite
 from probe_analysis.nonfinite.lookout import Risk
 
-from .facts import SIDES
 from .page import Numbering, numbers, whole
 from .run_columns import RunColumns
 
