@@ -59,7 +59,8 @@ class StandIns:
         if optimizer is not None:  # its state, which a first step makes anew, has numbers that it asks for
             self._memo[id(optimizer.state)] = defaultdict(dict)
         try:
-            for wrapper in _data_parallel(model):
+            # These only hand on to the module inside, and reduce gradients; the innermost comes first.
+            for wrapper in [m for m in model.modules() if isinstance(m, DistributedDataParallel)][::-1]:
                 self._memo[id(wrapper)] = _unwrapped(wrapper, copy.deepcopy(wrapper.module, self._memo))
                 self._kept.append(wrapper)
             copied: tuple[nn.Module, Any] = copy.deepcopy((model, optimizer), self._memo)
@@ -121,11 +122,6 @@ def _check_sharded(model: nn.Module) -> None:
                 "the model as it is before fully_shard() or FullyShardedDataParallel(). What a rank writes differs "
                 "from that: it has shards of the parameters' gradients, and at L1 and mix what FSDP calls besides."
             )
-
-
-def _data_parallel(model: nn.Module) -> list[DistributedDataParallel]:
-    """Return the modules that only hand on to the module inside, and reduce gradients; the innermost first."""
-    return [module for module in model.modules() if isinstance(module, DistributedDataParallel)][::-1]
 
 
 class _Unwrapped(nn.Module):
