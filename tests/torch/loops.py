@@ -19,6 +19,8 @@ DUMPED = {"level": "mix", "task": "statistics", "step": [1, 2]}
 
 
 class Nothing:
+    """A debugger that does nothing."""
+
     def __getattr__(self, name: str) -> Any:
         return lambda *args: None
 
