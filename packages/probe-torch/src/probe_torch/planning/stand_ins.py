@@ -84,8 +84,10 @@ class StandIns:
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
         if isinstance(value, Mapping):
-            changed = {key: self.value(v) for key, v in value.items()}
-            return changed if type(value) is dict else _filled(value, changed)
+            made: Any = copy.copy(value)
+            for key, v in value.items():
+                made[key] = self.value(v)
+            return made
         if isinstance(value, (list, tuple)):
             items = [self.value(v) for v in value]
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
@@ -145,10 +147,3 @@ def _attributes(model: nn.Module) -> Iterator[torch.Tensor]:
         for value in vars(module).values():
             if type(value) is torch.Tensor and value.layout is torch.strided and value.is_leaf:
                 yield value
-
-
-def _filled(value: Mapping[Any, Any], changed: dict[Any, Any]) -> Any:
-    made: Any = copy.copy(value)
-    for key, v in changed.items():
-        made[key] = v
-    return made
