@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import opening
@@ -20,8 +22,8 @@ from probe_torch.tensors.leaf import TensorLeaf
 from torch import Tensor, nn
 
 __all__ = [
-    "FRAMEWORK", "Json", "agrees", "capture", "construct", "leaves", "load", "number", "opened", "rank_dir", "records",
-    "report", "strict", "write_config",
+    "FRAMEWORK", "Json", "agrees", "capture", "construct", "dumped", "leaves", "load", "number", "opened",
+    "rank_dir", "records", "report", "strict", "write_config",
 ]  # fmt: skip
 
 
@@ -34,6 +36,15 @@ def _gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 opened = partial(opening.opened, PrecisionDebugger)
 capture = partial(opening.capture, PrecisionDebugger)
+
+
+@contextmanager
+def dumped(folder: Path, model: Any = None, **keys: Any) -> Iterator[Any]:
+    """Dump one step to `folder`/dump."""
+    with opened(folder, **keys) as debugger, debugger.one_step(model):
+        yield debugger
+
+
 FRAMEWORK = Framework(
     debugger=PrecisionDebugger,
     plan=plan,

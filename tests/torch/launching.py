@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from forks import Forks, free_port
 
-__all__ = ["FORKS", "launch", "run_ranks"]
+__all__ = ["BARE", "FORKS", "HERE", "launch", "run_ranks"]
 
 HERE = Path(__file__).parent
 FORKS = Forks("warmed")
+#: Of a process that knows torch alone, of which nothing has been used yet.
+BARE = Forks("torch")
 
 
 def run_ranks(script: str, *words: str) -> None:

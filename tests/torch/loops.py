@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -18,8 +19,13 @@ DUMPED = {"level": "mix", "task": "statistics", "step": [1, 2]}
 
 
 class Nothing:
+    """A debugger that does nothing."""
+
     def __getattr__(self, name: str) -> Any:
         return lambda *args: None
+
+    def one_step(self, models: Any) -> Any:
+        return nullcontext()
 
 
 class Net(nn.Module):
@@ -35,6 +41,16 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(5, 8), torch.randint(0, 4, (5,))
 
 
+def ordinary_step(h: Any, net: nn.Module, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    """Train on a batch, and return its inputs."""
+    x, y = batch()
+    with h.one_step(net):
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    return x
+
+
 def between(h: Any) -> list[nn.Module]:
     """Evaluate and schedule between two steps."""
     net = Net()
@@ -43,13 +59,11 @@ def between(h: Any) -> list[nn.Module]:
     criterion = nn.CrossEntropyLoss()
     for _ in range(4):
         x, y = batch()
-        h.start(net)
-        loss = criterion(net(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            loss = criterion(net(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
         scheduler.step()
         net.eval()
         with torch.no_grad():
@@ -64,13 +78,11 @@ def uncalled(h: Any) -> list[nn.Module]:
     weight, bias = net.parameters()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     for _ in range(4):
-        h.start(net)
-        x, y = batch()
-        F.cross_entropy(F.linear(x, weight, bias), y).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            x, y = batch()
+            F.cross_entropy(F.linear(x, weight, bias), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
     return [net]
 
 
@@ -78,13 +90,11 @@ def accumulating(h: Any) -> list[nn.Module]:
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     for _ in range(3):
-        h.start(net)
-        for _ in range(4):
-            x, y = batch()
-            (F.cross_entropy(net(x), y) / 4).backward()
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            for _ in range(4):
+                x, y = batch()
+                (F.cross_entropy(net(x), y) / 4).backward()
+            optimizer.step()
         optimizer.zero_grad()
     return [net]
 
@@ -97,16 +107,14 @@ def scaled(h: Any) -> list[nn.Module]:
     for i in range(4):
         x, y = batch()
         x = x * float("inf") if i == 1 else x
-        h.start(net)
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = F.cross_entropy(net(x), y)
-        optimizer.zero_grad()
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        scaler.step(optimizer)
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = F.cross_entropy(net(x), y)
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            scaler.step(optimizer)
         scaler.update()
     return [net]
 
@@ -123,10 +131,8 @@ def lbfgs(h: Any) -> list[nn.Module]:
             loss.backward()
             return loss
 
-        h.start(net)
-        optimizer.step(closure)
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            optimizer.step(closure)
     return [net]
 
 
@@ -143,12 +149,10 @@ def gan(h: Any, critic_steps: int = 1, together: bool = False) -> list[nn.Module
             h.stop()
             if not together:
                 h.step()
-        h.start([g, d])
-        both[0].zero_grad()
-        F.softplus(-d(g(z))).mean().backward()
-        both[0].step()
-        h.stop()
-        h.step()
+        with h.one_step([g, d]):
+            both[0].zero_grad()
+            F.softplus(-d(g(z))).mean().backward()
+            both[0].step()
     return [g, d]
 
 
@@ -166,13 +170,7 @@ def frozen(h: Any) -> list[nn.Module]:
     net = Net().eval()
     optimizer = torch.optim.SGD(net.b.parameters(), 0.1)
     for _ in range(4):
-        x, y = batch()
-        h.start(net)
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
-        h.stop()
-        h.step()
-        optimizer.zero_grad()
+        ordinary_step(h, net, optimizer)
     return [net]
 
 
@@ -188,10 +186,8 @@ def in_backward(h: Any) -> list[nn.Module]:
         p.register_post_accumulate_grad_hook(consume)
     for _ in range(4):
         x, y = batch()
-        h.start(net)
-        F.cross_entropy(net(x), y).backward()
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            F.cross_entropy(net(x), y).backward()
     return [net]
 
 
@@ -201,20 +197,18 @@ def sam(h: Any) -> list[nn.Module]:
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     for _ in range(3):
         x, y = batch()
-        h.start(net)
-        F.cross_entropy(net(x), y).backward()
-        with torch.no_grad():
-            moves = [0.01 * p.grad for p in net.parameters()]
-            for p, move in zip(net.parameters(), moves, strict=True):
-                p.add_(move)
-        optimizer.zero_grad()
-        F.cross_entropy(net(x), y).backward()
-        with torch.no_grad():
-            for p, move in zip(net.parameters(), moves, strict=True):
-                p.sub_(move)
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            F.cross_entropy(net(x), y).backward()
+            with torch.no_grad():
+                moves = [0.01 * p.grad for p in net.parameters()]
+                for p, move in zip(net.parameters(), moves, strict=True):
+                    p.add_(move)
+            optimizer.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            with torch.no_grad():
+                for p, move in zip(net.parameters(), moves, strict=True):
+                    p.sub_(move)
+            optimizer.step()
         optimizer.zero_grad()
     return [net]
 
@@ -231,11 +225,9 @@ def evaluated_within(h: Any) -> list[nn.Module]:
         with torch.no_grad():
             net(x)
         net.train()
-        h.start(net)
-        loss.backward()
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            loss.backward()
+            optimizer.step()
         optimizer.zero_grad()
     return [net]
 
@@ -254,13 +246,7 @@ def checkpointed(h: Any) -> list[nn.Module]:
     net = Outer()
     optimizer = torch.optim.Adam(net.parameters(), 1e-2)
     for _ in range(3):
-        x, y = batch()
-        h.start(net)
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
-        h.stop()
-        h.step()
-        optimizer.zero_grad()
+        ordinary_step(h, net, optimizer)
     return [net]
 
 
@@ -272,11 +258,9 @@ def compiled(h: Any) -> list[nn.Module]:
     step = torch.compile(optimizer.step, backend="eager")
     for _ in range(3):
         x, y = batch()
-        h.start(fast)
-        F.cross_entropy(fast(x), y).backward()
-        step()
-        h.stop()
-        h.step()
+        with h.one_step(fast):
+            F.cross_entropy(fast(x), y).backward()
+            step()
         optimizer.zero_grad()
     return [net]
 
@@ -287,13 +271,7 @@ def averaged(h: Any) -> list[nn.Module]:
     optimizer = torch.optim.Adam(net.parameters(), 1e-2)
     average = torch.optim.swa_utils.AveragedModel(net)
     for _ in range(3):
-        x, y = batch()
-        h.start(net)
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
-        h.stop()
-        h.step()
-        optimizer.zero_grad()
+        x = ordinary_step(h, net, optimizer)
         average.update_parameters(net)
         with torch.no_grad():
             average(x)
@@ -307,11 +285,9 @@ def distilled(h: Any) -> list[nn.Module]:
         x, _ = batch()
         with torch.no_grad():
             target = teacher(x)
-        h.start(net)
-        F.mse_loss(net(x), target).backward()
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            F.mse_loss(net(x), target).backward()
+            optimizer.step()
         optimizer.zero_grad()
     return [net]
 
@@ -322,11 +298,9 @@ def in_two_parts(h: Any) -> list[nn.Module]:
     optimizer = torch.optim.Adam([p for part in parts for p in part.parameters()], 1e-2)
     for _ in range(3):
         x, y = batch()
-        h.start(parts)
-        F.cross_entropy(parts[1](parts[0](x)), y).backward()
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(parts):
+            F.cross_entropy(parts[1](parts[0](x)), y).backward()
+            optimizer.step()
         optimizer.zero_grad()
     return list(parts)
 
@@ -337,12 +311,10 @@ def by_all_optimizers(h: Any) -> list[nn.Module]:
     optimizers = [torch.optim.SGD(net.a.parameters(), 0.1), torch.optim.AdamW(net.b.parameters(), 1e-2)]
     for _ in range(4):
         x, y = batch()
-        h.start(net)
-        F.cross_entropy(net(x), y).backward()
-        for optimizer in optimizers:
-            optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            F.cross_entropy(net(x), y).backward()
+            for optimizer in optimizers:
+                optimizer.step()
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
     return [net]
@@ -378,15 +350,13 @@ def adversarial(h: Any) -> list[nn.Module]:
     for _ in range(3):
         x, y = batch()
         worst = x.clone().requires_grad_()
-        h.start(net)
-        for _ in range(2):
-            (slope,) = torch.autograd.grad(F.cross_entropy(net(worst), y), worst)
-            worst = (worst.detach() + 0.1 * slope.sign()).requires_grad_()
-        optimizer.zero_grad()
-        F.cross_entropy(net(worst.detach()), y).backward()
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            for _ in range(2):
+                (slope,) = torch.autograd.grad(F.cross_entropy(net(worst), y), worst)
+                worst = (worst.detach() + 0.1 * slope.sign()).requires_grad_()
+            optimizer.zero_grad()
+            F.cross_entropy(net(worst.detach()), y).backward()
+            optimizer.step()
     return [net]
 
 
@@ -406,16 +376,14 @@ def reinforced(h: Any) -> list[nn.Module]:
         states, actions, rewards = (torch.cat(part) for part in zip(*played, strict=True))
         with torch.no_grad():
             wanted = rewards + 0.9 * target(states).squeeze(1)
-        h.start([policy, critic])
-        value = critic(states).squeeze(1)
-        chance = torch.distributions.Categorical(logits=policy(states)).log_prob(actions)
-        loss = F.mse_loss(value, wanted) - (chance * (wanted - value).detach()).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step([policy, critic]):
+            value = critic(states).squeeze(1)
+            chance = torch.distributions.Categorical(logits=policy(states)).log_prob(actions)
+            loss = F.mse_loss(value, wanted) - (chance * (wanted - value).detach()).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
+            optimizer.step()
         with torch.no_grad():
             for kept, p in zip(target.parameters(), critic.parameters(), strict=True):
                 kept.lerp_(p, 0.1)
@@ -433,14 +401,12 @@ def mixed_up(h: Any) -> list[nn.Module]:
         share = float(torch.distributions.Beta(0.8, 0.8).sample())
         x = share * x + (1 - share) * x.flip(0)
         y = share * F.one_hot(y, 4) + (1 - share) * F.one_hot(y.flip(0), 4)
-        h.start(net)
-        loss = F.cross_entropy(net(x), y, label_smoothing=0.1)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_value_(net.parameters(), 0.1)
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            loss = F.cross_entropy(net(x), y, label_smoothing=0.1)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_value_(net.parameters(), 0.1)
+            optimizer.step()
         with torch.no_grad():
             for kept, now in zip(ema.state_dict().values(), net.state_dict().values(), strict=True):
                 kept.copy_(0.9 * kept + 0.1 * now if kept.is_floating_point() else now)
@@ -456,13 +422,7 @@ def swapped(h: Any) -> list[nn.Module]:
     average = torch.optim.swa_utils.AveragedModel(net)
     scheduler = torch.optim.swa_utils.SWALR(optimizer, 0.05)
     for _ in range(4):
-        x, y = batch()
-        h.start(net)
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
-        h.stop()
-        h.step()
-        optimizer.zero_grad()
+        ordinary_step(h, net, optimizer)
         average.update_parameters(net)
         scheduler.step()
         torch.optim.swa_utils.update_bn([batch()[0] for _ in range(2)], average)
@@ -477,15 +437,13 @@ def with_memory(h: Any) -> list[nn.Module]:
     state = None
     for _ in range(4):
         x, y = torch.randn(2, 3, 8), torch.randint(0, 4, (6,))
-        h.start(net)
-        out, state = cells(x, state)
-        state = tuple(part.detach() for part in state)
-        loss = F.cross_entropy(head(out).flatten(0, 1), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            out, state = cells(x, state)
+            state = tuple(part.detach() for part in state)
+            loss = F.cross_entropy(head(out).flatten(0, 1), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
     return [net]
 
 
@@ -496,15 +454,13 @@ def learning_to_learn(h: Any) -> list[nn.Module]:
     for _ in range(3):
         (x, y), (u, v) = batch(), batch()
         weights = dict(net.named_parameters())
-        h.start(net)
-        loss = F.cross_entropy(torch.func.functional_call(net, weights, (x,)), y)
-        slopes = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
-        moved = {name: w - 0.1 * g for (name, w), g in zip(weights.items(), slopes, strict=True)}
-        optimizer.zero_grad()
-        F.cross_entropy(torch.func.functional_call(net, moved, (u,)), v).backward()
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            loss = F.cross_entropy(torch.func.functional_call(net, weights, (x,)), y)
+            slopes = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+            moved = {name: w - 0.1 * g for (name, w), g in zip(weights.items(), slopes, strict=True)}
+            optimizer.zero_grad()
+            F.cross_entropy(torch.func.functional_call(net, moved, (u,)), v).backward()
+            optimizer.step()
     return [net]
 
 
@@ -519,11 +475,9 @@ def by_a_method(h: Any) -> list[nn.Module]:
     optimizer = torch.optim.Adagrad(net.parameters(), 1e-2)
     for _ in range(4):
         x, y = batch()
-        h.start(net)
-        net.loss(x, y).backward()
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            net.loss(x, y).backward()
+            optimizer.step()
         optimizer.zero_grad()
     return [net]
 
@@ -536,18 +490,16 @@ def contrasted(h: Any) -> list[nn.Module]:
     for _ in range(3):
         x, _ = batch()
         view = x + 0.1 * torch.randn_like(x)
-        h.start(query)
-        q = F.normalize(query(view))
-        with torch.no_grad():
-            for kept, p in zip(key.parameters(), query.parameters(), strict=True):
-                kept.mul_(0.9).add_(p, alpha=0.1)
-            k = F.normalize(key(x))
-        loss = F.cross_entropy(q @ k.T / 0.1, torch.arange(len(x)))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(query):
+            q = F.normalize(query(view))
+            with torch.no_grad():
+                for kept, p in zip(key.parameters(), query.parameters(), strict=True):
+                    kept.mul_(0.9).add_(p, alpha=0.1)
+                k = F.normalize(key(x))
+            loss = F.cross_entropy(q @ k.T / 0.1, torch.arange(len(x)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
     return [query, key]
 
 
@@ -564,10 +516,8 @@ def without_optimizer(h: Any) -> list[nn.Module]:
     net(batch()[0])
     for _ in range(3):
         x, y = batch()
-        h.start(net)
-        one_step(net, x, y)
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            one_step(net, x, y)
     return [net]
 
 
@@ -584,10 +534,8 @@ def by_a_function(h: Any) -> list[nn.Module]:
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     for _ in range(3):
-        h.start(net)
-        two_updates(net, optimizer)
-        h.stop()
-        h.step()
+        with h.one_step(net):
+            two_updates(net, optimizer)
     return [net]
 
 

@@ -6,17 +6,15 @@ one file for each rank with what was computed, and what the test's own hooks saw
 
 from __future__ import annotations
 
-import faulthandler
-import os
 import sys
 import time
 import warnings
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from ranks import a_rank
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -138,49 +136,31 @@ def hooked(net: nn.Module, seen: dict[str, Tensor]) -> list[Any]:
 
 
 def main(kind: str, config: str, out: str) -> None:
-    faulthandler.dump_traceback_later(200, exit=True)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    torch.manual_seed(0)
-    net: nn.Module = Transformer() if kind == "parallel" else Net()
-    if kind == "parallel":
-        plan = {
-            **{f"attention.{name}": ColwiseParallel() for name in "qkv"},
-            "attention.o": RowwiseParallel(),
-            "up": ColwiseParallel(),
-            "down": RowwiseParallel(),
-        }
-        parallelize_module(net, dist.init_device_mesh("cpu", (2,)), plan)  # type: ignore[arg-type]
-    trace: dict[str, Any] = {}
-    debugger: Any = None
-    if config != "-":
-        from probe_torch import PrecisionDebugger
-
-        debugger = PrecisionDebugger(config)
-    with debugger or nullcontext(), warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        for i in range(2):
-            handles = (
-                hooked(net, trace.setdefault(f"{i}.hooks", {}))
-                if kind == "parallel" and config == "-"
-                else []
-            )
-            if debugger:
-                debugger.start(net)
-            WORK[kind](rank, net, trace, i)
-            if debugger:
-                debugger.stop()
-                debugger.step()
-            for handle in handles:
-                handle.remove()
-    trace["fake warnings"] = [str(w.message) for w in said if "FakeTensor" in str(w.message)]
-    trace = {key: local(value) if isinstance(value, Tensor) else value for key, value in trace.items()}
-    torch.save(trace, os.path.join(out, f"{rank}.pt"))
-    dist.barrier()
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)
+    with a_rank(config, out) as (rank, debugger, trace):
+        torch.manual_seed(0)
+        net: nn.Module = Transformer() if kind == "parallel" else Net()
+        if kind == "parallel":
+            plan = {
+                **{f"attention.{name}": ColwiseParallel() for name in "qkv"},
+                "attention.o": RowwiseParallel(),
+                "up": ColwiseParallel(),
+                "down": RowwiseParallel(),
+            }
+            parallelize_module(net, dist.init_device_mesh("cpu", (2,)), plan)  # type: ignore[arg-type]
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for i in range(2):
+                handles = (
+                    hooked(net, trace.setdefault(f"{i}.hooks", {}))
+                    if kind == "parallel" and config == "-"
+                    else []
+                )
+                with debugger.one_step(net):
+                    WORK[kind](rank, net, trace, i)
+                for handle in handles:
+                    handle.remove()
+        trace["fake warnings"] = [str(w.message) for w in said if "FakeTensor" in str(w.message)]
+        trace |= {key: local(value) for key, value in trace.items() if isinstance(value, Tensor)}
 
 
 WORK = {"asynchronous": asynchronous, "parallel": parallel, "redistributed": redistributed}

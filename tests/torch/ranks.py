@@ -9,11 +9,14 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from loops import Nothing
+from probe_torch import PrecisionDebugger
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -74,42 +77,41 @@ def collectives(rank: int) -> dict[str, Any]:
     return {"sum": t, "waited": waited, "parts": torch.stack(parts), "things": [o["rank"] for o in things]}
 
 
-def main(kind: str, config: str, out: str) -> None:
+@contextmanager
+def a_rank(config: str, out: str) -> Iterator[tuple[int, Any, dict[str, Any]]]:
+    """Be a process of a group, and end it. Yields the rank, a debugger, and a dict, which is left in OUT."""
     faulthandler.dump_traceback_later(200, exit=True)  # a run that hangs says where
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    model = wrapped(kind)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    torch.manual_seed(100 + rank)
-    trace: dict[str, Any] = {}
-    debugger: Any = None
-    if config != "-":
-        from probe_torch import PrecisionDebugger
-
-        debugger = PrecisionDebugger(config)
-    with debugger or nullcontext():
-        for i in range(2):
-            if debugger:
-                debugger.start(model)
-            loss = model(torch.randn(4, 8)).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            trace[f"{i}.loss"] = loss.detach()
-            for name, p in model.named_parameters():
-                assert p.grad is not None
-                trace[f"{i}.grad.{name}"], trace[f"{i}.{name}"] = local(p.grad), local(p)
-            trace[f"{i}.collectives"] = collectives(rank)
-            if debugger:
-                debugger.stop()
-                debugger.step()
+    rank, trace = dist.get_rank(), dict[str, Any]()
+    debugger: Any = Nothing() if config == "-" else PrecisionDebugger(config)
+    yield rank, debugger, trace
+    debugger.close()
     torch.save(trace, os.path.join(out, f"{rank}.pt"))
+    dist.barrier()
     dist.destroy_process_group()
     # torch 2.13 with gloo now and then hangs or aborts while the interpreter is taken down, with Probe or
     # without (seen in both): everything is on disk, so leave at once.
     sys.stdout.flush()
     os._exit(0)
+
+
+def main(kind: str, config: str, out: str) -> None:
+    with a_rank(config, out) as (rank, debugger, trace):
+        model = wrapped(kind)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.manual_seed(100 + rank)
+        for i in range(2):
+            with debugger.one_step(model):
+                loss = model(torch.randn(4, 8)).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                trace[f"{i}.loss"] = loss.detach()
+                for name, p in model.named_parameters():
+                    assert p.grad is not None
+                    trace[f"{i}.grad.{name}"], trace[f"{i}.{name}"] = local(p.grad), local(p)
+                trace[f"{i}.collectives"] = collectives(rank)
 
 
 if __name__ == "__main__":

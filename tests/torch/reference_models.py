@@ -1,35 +1,11 @@
 # ruff: noqa
-"""The networks of the reference dumps (a copy of example_models.py of the project's reference measurements)."""
-
-import dataclasses
-from collections import OrderedDict
+"""The network of which msprobe_llama_names.txt has the names that msprobe gives."""
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
 
 
-class ConvNet(nn.Module):
-    """The documented Conv2d example: conv1 -> relu -> pool -> conv2 -> relu ..."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 16, 5)
-        self.relu1 = nn.ReLU()
-        self.pool1 = nn.MaxPool2d(2)
-        self.conv2 = nn.Conv2d(16, 32, 5, bias=True)
-        self.relu2 = nn.ReLU(inplace=True)
-        self.fc = nn.Linear(32 * 10 * 10, 10)
-
-    def forward(self, x):
-        x = self.pool1(self.relu1(self.conv1(x)))
-        x = self.relu2(self.conv2(x))
-        x = x.flatten(1)
-        return self.fc(x)
-
-
-# ---------------------------------------------------------------- llama-like
 class RMSNorm(nn.Module):
     def __init__(self, d, eps=1e-6):
         super().__init__()
@@ -105,25 +81,8 @@ class MyScale(torch.autograd.Function):
         return g * ctx.s, None
 
 
-@dataclasses.dataclass
-class OutDC:
-    logits: torch.Tensor
-    loss: torch.Tensor = None
-    extra: tuple = ()
-
-
-class ModelOutput(OrderedDict):
-    """HF style."""
-
-    def __getattr__(self, k):
-        try:
-            return self[k]
-        except KeyError:
-            raise AttributeError(k)
-
-
 class Llama(nn.Module):
-    def __init__(self, vocab=64, d=32, h=4, m=48, layers=2, ckpt=False, ret="tensor"):
+    def __init__(self, vocab=64, d=32, h=4, m=48, layers=2):
         super().__init__()
         self.emb = nn.Embedding(vocab, d)
         nn.init.normal_(self.emb.weight, std=0.2)
@@ -133,11 +92,9 @@ class Llama(nn.Module):
         self.head = nn.Linear(d, vocab, bias=False)
         self.head.weight = self.emb.weight  # tied
         self.dh = d // h
-        self.ckpt = ckpt
-        self.ret = ret
         self.drop = nn.Dropout(0.0)
 
-    def forward(self, ids, labels=None):
+    def forward(self, ids, labels):
         S = ids.shape[1]
         x = self.emb(ids)
         inv = 1.0 / (10000 ** (torch.arange(0, self.dh, 2).float() / self.dh))
@@ -145,20 +102,8 @@ class Llama(nn.Module):
         e = torch.cat((fr, fr), -1)
         cos, sin = e.cos()[None, None], e.sin()[None, None]
         for l in self.layers:
-            if self.ckpt:
-                x = checkpoint(l, x, cos, sin, use_reentrant=False)
-            else:
-                x = l(x, cos, sin)
+            x = l(x, cos, sin)
         x = MyScale.apply(x, 1.5)
         x = self.drop(self.norm(x))
         logits = self.head(x)
-        loss = None
-        if labels is not None:
-            loss = F.cross_entropy(logits.view(-1, logits.size(-1)).float(), labels.reshape(-1))
-        if self.ret == "dc":
-            return OutDC(logits, loss, (1, "a"))
-        if self.ret == "mo":
-            return ModelOutput(logits=logits, loss=loss)
-        if self.ret == "tuple":
-            return logits, loss
-        return loss if loss is not None else logits
+        return F.cross_entropy(logits.view(-1, logits.size(-1)).float(), labels.reshape(-1))

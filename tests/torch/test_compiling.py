@@ -42,15 +42,24 @@ def step(model: Any, x: Tensor) -> list[Tensor]:
     return [loss.detach(), *(p.grad.clone() for p in model.parameters())]
 
 
+def same(one: list[Tensor], other: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def dumped_step(folder: Path, model: Any, x: Tensor, truth: list[Tensor], **keys: Any) -> dict[str, Any]:
+    """Return the records of a step that computes the truth, and of which nothing has failed."""
+    found: list[list[Tensor]] = []
+    names: dict[str, Any] = capture(folder, lambda: found.append(step(model, x)), model, **keys)
+    assert same(truth, found[0])
+    assert not report(folder / "dump")["faults"]
+    return names
+
+
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 def test_parts_in_torchscript(level: str, tmp_path: Path) -> None:
     net, x = Net(), torch.randn(3, 4)
     net.a, net.inner = torch.jit.trace(net.a, x), torch.jit.script(net.inner)  # type: ignore[no-untyped-call]
-    truth = step(net, x)
-    results: list[list[Tensor]] = []
-    names = capture(tmp_path, lambda: results.append(step(net, x)), net, level=level)
-    assert all(torch.equal(a, b) for a, b in zip(truth, results[0], strict=True))
-    assert not report(tmp_path / "dump")["faults"]
+    names = dumped_step(tmp_path, net, x, step(net, x), level=level)
     if level != "L1":
         for name in ("a.TopLevelTracedModule", "inner.RecursiveScriptModule", "b.Linear"):
             assert {f"Module.{name}.forward.0", f"Module.{name}.backward.0"} <= names.keys()
@@ -59,32 +68,19 @@ def test_parts_in_torchscript(level: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_compiled_submodule(backend: str, level: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("part", "backend"), [("inner", "eager"), ("inner", "aot_eager"), ("all", "eager")])
+def test_a_compiled_model_or_a_part_of_it(part: str, backend: str, level: str, tmp_path: Path) -> None:
     net, x = Net(), torch.randn(3, 4)
-    net.inner.compile(backend=backend)
-    truth = step(net, x)
-    results: list[list[Tensor]] = []
-    names = capture(tmp_path, lambda: results.append(step(net, x)), net, level=level)
-    assert all(torch.equal(a, b) for a, b in zip(truth, results[0], strict=True))
-    if level != "L1":
+    model: Any = torch.compile(net, backend=backend) if part == "all" else net
+    if part == "inner":
+        net.inner.compile(backend=backend)
+    truth = step(model, x)
+    names = dumped_step(tmp_path, model, x, truth, level=level)
+    if level != "L1" and part == "inner":
         assert {"Module.a.Linear.forward.0", "Module.b.Linear.backward.0"} <= names.keys()
         assert any(n.startswith("Module.inner.") and ".forward." in n for n in names), "L0 around it works"
-    said = report(tmp_path / "dump")
-    assert not said["faults"]
-    assert any("compile" in str(entry).lower() for entry in said["not_seen"])
-    assert all(torch.equal(a, b) for a, b in zip(truth, step(net, x), strict=True))
-
-
-@pytest.mark.parametrize("level", ["L0", "mix"])
-def test_a_compiled_model(level: str, tmp_path: Path) -> None:
-    net, x = Net(), torch.randn(3, 4)
-    whole = torch.compile(net, backend="eager")
-    truth = step(whole, x)
-    results: list[list[Tensor]] = []
-    capture(tmp_path, lambda: results.append(step(whole, x)), whole, level=level)
-    assert all(torch.equal(a, b) for a, b in zip(truth, results[0], strict=True))
     assert any("compile" in str(entry).lower() for entry in report(tmp_path / "dump")["not_seen"])
+    assert same(truth, step(model, x))
 
 
 def test_compiled_for_the_first_time_while_started(tmp_path: Path) -> None:
@@ -94,12 +90,9 @@ def test_compiled_for_the_first_time_while_started(tmp_path: Path) -> None:
     results: list[list[Tensor]] = []
     with opened(tmp_path) as debugger:
         for _ in range(2):
-            debugger.start(net)
-            results.append(step(net, x))
-            debugger.stop()
-            debugger.step()
-    for result in results:
-        assert all(torch.equal(a, b) for a, b in zip(truth, result, strict=True))
+            with debugger.one_step(net):
+                results.append(step(net, x))
+    assert all(same(truth, result) for result in results)
     assert "Module.b.Linear.forward.0" in records(tmp_path / "dump", 1)
 
 
@@ -177,21 +170,17 @@ def test_eager_sees_what_is_inside_and_computes_what_an_eager_run_does(
     step(model, x)
     compiled = backend.graphs, backend.runs
     assert compiled[0] and compiled[1]
-    results: list[list[Tensor]] = []
-    names = capture(tmp_path, lambda: results.append(step(model, x)), model, level=level, compiled="eager")
-    assert all(torch.equal(a, b) for a, b in zip(truth, results[0], strict=True))
+    names = dumped_step(tmp_path, model, x, truth, level=level, compiled="eager")
     assert (backend.graphs, backend.runs) == compiled, "neither compiled nor run while dumped"
     if level != "L1":
         assert {"Module.inner.0.Linear.forward.0", "Module.inner.1.GELU.backward.0"} <= names.keys()
     if level != "L0":
         assert "Functional.gelu.0.forward" in names
-    said = report(tmp_path / "dump")
-    assert not said["faults"]
-    unseen = {entry["what"]: entry["why"] for entry in said["not_seen"]}
+    unseen = {entry["what"]: entry["why"] for entry in report(tmp_path / "dump")["not_seen"]}
     what = "functions" if level == "L1" else "the whole model" if whole else "inner"
     assert "another run" in unseen[f"the compiled code of {what}"]
     assert not [entry for entry in unseen if entry.startswith("inside")]
-    assert all(torch.equal(a, b) for a, b in zip(truth, step(model, x), strict=True))
+    assert same(truth, step(model, x))
     assert backend.graphs == compiled[0] and backend.runs > compiled[1], (
         "the compiled code runs again, not made anew"
     )

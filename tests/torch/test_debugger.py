@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from contract_debugger import *  # noqa: F403  the tests that both frameworks have
-from dumping import capture, leaves, opened, rank_dir, records, report
+from dumping import capture, dumped, leaves, opened, rank_dir, records, report
 from probe_format.errors import UsageError
 from probe_torch import PrecisionDebugger
 from torch import add as early_add
@@ -33,11 +33,9 @@ def test_module_dump_names_one_module_and_hides_its_inside(tmp_path: Path) -> No
     model = net()
     with opened(tmp_path, level="mix") as debugger:
         debugger.module_dump(model, "MyNet")
-        debugger.start(model)
-        train(model)
-        debugger.module_dump_end()
-        debugger.stop()
-        debugger.step()
+        with debugger.one_step(model):
+            train(model)
+            debugger.module_dump_end()
     data = records(tmp_path / "dump")
     assert "Module.MyNet.Sequential.forward.0" in data and "Module.MyNet.Sequential.backward.0" in data
     assert not any(".Linear.forward" in n or n.startswith("Functional.linear") for n in data)
@@ -68,15 +66,13 @@ def test_a_listed_function_goes_by_the_name_it_was_registered_under(tmp_path: Pa
         debugger.register_custom_api(torch, "matmul")
         debugger.register_custom_api(torch, "add", "First")
         debugger.register_custom_api(torch, "conv1d", "Other")
-        debugger.start()
-        debugger.register_custom_api(torch, "add", "My")  # also while collecting
-        debugger.register_custom_api(F, "linear", "Mine")
-        calls()
-        for owner, name in ((torch, "matmul"), (torch, "add"), (F, "linear"), (torch, "conv1d")):
-            debugger.restore_custom_api(owner, name)
-        calls()
-        debugger.stop()
-        debugger.step()
+        with debugger.one_step():
+            debugger.register_custom_api(torch, "add", "My")  # also while collecting
+            debugger.register_custom_api(F, "linear", "Mine")
+            calls()
+            for owner, name in ((torch, "matmul"), (torch, "add"), (F, "linear"), (torch, "conv1d")):
+                debugger.restore_custom_api(owner, name)
+            calls()
     before = "torch.matmul.0 My.add.0 My.add.1 Tensor.matmul.0 Mine.linear.0 Tensor.__add__.0"
     before += " Other.conv1d.0 Functional.conv1d.0 Functional.conv1d.1"  # bound early: by the first name in the list
     after = "Torch.matmul.0 Torch.add.0 Torch.add.1 Tensor.matmul.1 Functional.linear.0 Tensor.__add__.1"
@@ -89,10 +85,8 @@ def test_a_registered_function_is_what_the_list_says_it_is(tmp_path: Path) -> No
     """A composite one shows what it calls, under whatever name."""
     with opened(tmp_path, level="L1") as debugger:
         debugger.register_custom_api(torch, "unravel_index", "My")
-        debugger.start()
-        torch.unravel_index(torch.tensor([5]), (2, 3))
-        debugger.stop()
-        debugger.step()
+        with debugger.one_step():
+            torch.unravel_index(torch.tensor([5]), (2, 3))
     names = list(records(tmp_path / "dump"))
     assert "My.unravel_index.0.forward" in names and len(names) > 1
 
@@ -101,11 +95,9 @@ def test_a_collective_is_one_under_whatever_name(one_process: None, tmp_path: Pa
     """What only receives is null on input, and all arguments are its output, when it is complete."""
     with opened(tmp_path, level="L1") as debugger:
         debugger.register_custom_api(dist, "all_gather_into_tensor", "My")
-        debugger.start()
-        out, given = torch.zeros(2), torch.full((2,), 3.0)
-        dist.all_gather_into_tensor(out, given, async_op=True).wait()
-        debugger.stop()
-        debugger.step()
+        with debugger.one_step():
+            out, given = torch.zeros(2), torch.full((2,), 3.0)
+            dist.all_gather_into_tensor(out, given, async_op=True).wait()
     record = records(tmp_path / "dump", rank=0)["My.all_gather_into_tensor.0.forward"]
     assert record["input_args"][0] is None
     assert [t["Max"] for t in record["output"][:2]] == [3.0, 3.0]
@@ -133,11 +125,8 @@ def test_two_stretches_of_one_step_and_gradients_after_stop(tmp_path: Path) -> N
 def test_views_are_a_second_list(tmp_path: Path) -> None:
     names = {}
     for views in (False, True):
-        with opened(tmp_path / str(views), level="L1", views=views) as debugger:
-            debugger.start()
+        with dumped(tmp_path / str(views), level="L1", views=views):
             torch.sin(torch.zeros(4).view(2, 2)[0].contiguous())
-            debugger.stop()
-            debugger.step()
         names[views] = set(records(tmp_path / str(views) / "dump"))
     assert names[False] == {"Torch.sin.0.forward"}
     assert {"Tensor.view.0.forward", "Tensor.__getitem__.0.forward", "Torch.zeros.0.forward"} <= names[True]
@@ -145,12 +134,9 @@ def test_views_are_a_second_list(tmp_path: Path) -> None:
 
 def test_a_list_of_models_puts_the_index_first(tmp_path: Path) -> None:
     models = [net(), net()]
-    with opened(tmp_path, level="L0") as debugger:
-        debugger.start(models)
+    with dumped(tmp_path, models, level="L0"):
         for model in models:
             train(model)
-        debugger.stop()
-        debugger.step()
     names = records(tmp_path / "dump")
     assert {"Module.0.0.Linear.forward.0", "Module.1.2.Linear.parameters_grad"} <= set(names)
 
@@ -166,11 +152,8 @@ def test_the_users_hooks_run_in_their_order_and_see_what_they_always_do(tmp_path
     plain, expected = watched()
     train(plain)
     model, seen = watched()
-    with opened(tmp_path, level="mix") as debugger:
-        debugger.start(model)
+    with dumped(tmp_path, model, level="mix"):
         train(model)
-        debugger.stop()
-        debugger.step()
     assert seen == expected
     record = records(tmp_path / "dump")["Module.0.Linear.forward.0"]
     assert record["input_args"][0]["Max"] == 1.0  # as the caller gave it
@@ -180,33 +163,26 @@ def test_the_users_hooks_run_in_their_order_and_see_what_they_always_do(tmp_path
 
 
 def test_async_dump_writes_the_same_numbers_and_files(tmp_path: Path) -> None:
-    written = {}
+    files: dict[bool, dict[str, Any]] = {}
+    numbers: dict[bool, dict[str, Any]] = {}
     for late in (False, True):
         model = net()
-        with opened(tmp_path / str(late), level="mix", task="tensor", async_dump=late) as debugger:
-            debugger.start(model)
+        with dumped(tmp_path / str(late), model, level="mix", task="tensor", async_dump=late):
             train(model)
             with torch.no_grad():
                 model[0].weight.mul_(3)  # what is queued must not change any more
-            debugger.stop()
-            debugger.step()
         folder = rank_dir(tmp_path / str(late) / "dump") / "dump_tensor_data"
-        written[late] = {p.name: torch.load(p, weights_only=True) for p in folder.iterdir()}
+        files[late] = {p.name: torch.load(p, weights_only=True) for p in folder.iterdir()}
         data = records(tmp_path / str(late) / "dump")
         assert "lost" not in str(data)
-        written[f"{late} numbers"] = {
-            n: r.get("output") for n, r in data.items() if n.startswith("Functional")
+        numbers[late] = {
+            name: [slot and (slot.get("Max"), slot.get("Min")) for slot in record["output"]]
+            for name, record in data.items()
+            if name.startswith("Functional")
         }
-    assert written[False].keys() == written[True].keys() and len(written[True]) > 20
-    assert all(torch.equal(t, written[True][name]) for name, t in written[False].items())
-    strip = [
-        {
-            n: [{k: v for k, v in (s or {}).items() if k in ("Max", "Min")} for s in slots]
-            for n, slots in written[key].items()
-        }
-        for key in ("False numbers", "True numbers")
-    ]
-    assert strip[0] == strip[1]
+    assert files[False].keys() == files[True].keys() and len(files[True]) > 20
+    assert all(torch.equal(t, files[True][name]) for name, t in files[False].items())
+    assert numbers[False] == numbers[True]
 
 
 def test_an_exception_costs_one_record(tmp_path: Path) -> None:
@@ -216,16 +192,13 @@ def test_an_exception_costs_one_record(tmp_path: Path) -> None:
             raise ValueError("on purpose")
 
     model = nn.ModuleDict({"a": nn.Linear(3, 3), "bad": Bad(), "b": nn.Linear(3, 3)})
-    with opened(tmp_path, level="mix") as debugger:
-        debugger.start(model)
+    with dumped(tmp_path, model, level="mix"):
         x = model["a"](torch.ones(1, 3))
         with pytest.raises(ValueError, match="on purpose"):
             model["bad"](x)
         with pytest.raises(RuntimeError):
             torch.matmul(torch.ones(2), torch.ones(3))
         model["b"](x).sum().backward()
-        debugger.stop()
-        debugger.step()
     data = records(tmp_path / "dump")
     assert data["Module.bad.Bad.forward.0"]["raised"] == "ValueError: on purpose"
     assert "raised" in data["Torch.matmul.0.forward"] and data["Torch.matmul.0.forward"]["input_args"]

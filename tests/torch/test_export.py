@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,8 +19,8 @@ from contract_export import *  # noqa: F403
 from contract_export import exported, followers, reports, steps, wait_for
 from documents import strict, validate, write_config
 from dumping import FRAMEWORK
-from forks import free_port
-from killing import gone
+from forks import Fork, free_port
+from launching import FORKS, HERE
 from moto.server import ThreadedMotoServer
 from probe_analysis.export.columns import TABLES
 from probe_format import open as open_dump
@@ -83,36 +79,18 @@ def check(dump: Path, address: str) -> int:
     return len(labels)
 
 
-class Jobs:
-    """The process that forks the ranks of jobs."""
+def started(out: Path, config: Path | None = None, steps: int = STEPS) -> list[Fork]:
+    """Start the ranks of a job."""
+    out.mkdir(parents=True)
+    words = str(HERE / "exported.py"), str(config or "-"), str(out), str(steps)
+    with open(os.devnull, "w+") as none:
+        ends = dict.fromkeys(("stdin", "stdout", "stderr"), none.fileno())
+        return [FORKS.start(*words, **ends, RANK=str(rank), WORLD_SIZE=str(RANKS)) for rank in range(RANKS)]
 
-    def __init__(self) -> None:
-        path = os.pathsep.join([*(p for p in sys.path if p), str(Path(__file__).parent)])
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("exported.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        )
 
-    def say(self, text: str) -> Any:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(text + "\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline()
-
-    def start(self, out: Path, config: Path | None = None, steps: int = STEPS) -> list[int]:
-        out.mkdir(parents=True)
-        config_path = None if config is None else str(config)
-        request = {"config": config_path, "out": str(out), "ranks": RANKS, "steps": steps}
-        pids: list[int] = json.loads(self.say(json.dumps(request)))
-        return pids
-
-    def finish(self, pids: list[int]) -> None:
-        for pid in pids:
-            gone(pid)
-        self.say("over")
+def finish(job: list[Fork]) -> None:
+    for rank in job:
+        rank.wait()
 
 
 @pytest.fixture(scope="module")
@@ -138,23 +116,14 @@ def use_s3(patch: pytest.MonkeyPatch, endpoint: str) -> None:
         patch.setenv(name, value)
 
 
-@pytest.fixture(scope="module")
-def jobs(s3: str) -> Iterator[Jobs]:
-    found = Jobs()
-    yield found
-    assert found.process.stdin is not None
-    found.process.stdin.close()
-    found.process.wait(60)
-
-
 @pytest.mark.slow
-def test_the_bits_and_the_dump_are_those_of_a_run_without(jobs: Jobs, tmp_path: Path) -> None:
+def test_the_bits_and_the_dump_are_those_of_a_run_without(tmp_path: Path) -> None:
     steps = 3
-    jobs.finish(jobs.start(tmp_path / "unwatched", steps=steps))
+    finish(started(tmp_path / "unwatched", steps=steps))
     config = write_config(tmp_path / "alone", level="mix")
-    jobs.finish(jobs.start(tmp_path / "alone" / "out", config, steps))
+    finish(started(tmp_path / "alone" / "out", config, steps))
     config = write_config(tmp_path / "both", level="mix", export="parquet")
-    jobs.finish(jobs.start(tmp_path / "both" / "out", config, steps))
+    finish(started(tmp_path / "both" / "out", config, steps))
     dump = tmp_path / "both" / "dump"
     wait_for(lambda: exported(dump), "the tables are not there")
     assert check(dump, str(dump / "parquet")) == RANKS * steps
@@ -176,7 +145,7 @@ def test_the_bits_and_the_dump_are_those_of_a_run_without(jobs: Jobs, tmp_path: 
 
 
 @pytest.mark.slow
-def test_every_step_of_killed_ranks_is_there(jobs: Jobs, s3: str, tmp_path: Path) -> None:
+def test_every_step_of_killed_ranks_is_there(s3: str, tmp_path: Path) -> None:
     """Kill a rank of four (twice, or PROBE_KILLS; 20 with PROBE_SOAK) at a random instant, and read meanwhile."""
     kills = 20 if os.environ.get("PROBE_SOAK") else int(os.environ.get("PROBE_KILLS", 2))
     seed = random.SystemRandom().randrange(2**32)
@@ -184,23 +153,21 @@ def test_every_step_of_killed_ranks_is_there(jobs: Jobs, s3: str, tmp_path: Path
     cut = 0
     for i in range(kills):
         folder = tmp_path / str(i)
-        cut += kill_one(
-            jobs, folder, f"{s3}/run{i}" if i % 2 else str(folder / "tables"), chance, f"{i} of {seed}"
-        )
+        cut += kill_one(folder, f"{s3}/run{i}" if i % 2 else str(folder / "tables"), chance, f"{i} of {seed}")
     assert cut, "no step was cut in all of them"
 
 
-def kill_one(jobs: Jobs, folder: Path, address: str, chance: random.Random, which: str) -> int:
+def kill_one(folder: Path, address: str, chance: random.Random, which: str) -> int:
     """Kill a rank of a job at a random instant, and check its tables. Return how many steps were cut."""
     dump, config = folder / "dump", write_config(folder, level="mix", export=address)
-    pids = jobs.start(folder / "out", config)
+    job = started(folder / "out", config)
     victim, after, delay = chance.randrange(RANKS), chance.randint(0, 12), chance.random() * 0.1
     said = folder / "out" / f"{victim}.said"
     where = f"kill {which}: rank {victim} {delay:.3f} s after step {after}"
     read_while(address, lambda: said.exists() and len(said.read_text().splitlines()) > after, where)
     time.sleep(delay)
-    os.kill(pids[victim], signal.SIGKILL)
-    jobs.finish(pids)
+    job[victim].kill()
+    finish(job)
     read_while(address, lambda: exported(dump), where)
     assert check(dump, address) >= RANKS * (after + 1) - (RANKS - 1), where
     return sum(each.source == "journal" for each in open_dump(dump).ranks)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from contract_faults import *  # noqa: F403  the tests that both frameworks have
-from dumping import opened, records, report
+from dumping import dumped, opened, records, report
 from hostile import Raises
 
 
@@ -20,13 +20,10 @@ class Operand:
 
 @pytest.mark.parametrize("times", [1, 5])
 def test_an_operand_whose_exception_cannot_say_what_it_is(times: int, tmp_path: Path) -> None:
-    with opened(tmp_path, level="mix", max_faults=3) as debugger:
-        debugger.start(torch.nn.Sequential())
+    with dumped(tmp_path, torch.nn.Sequential(), level="mix", max_faults=3):
         for _ in range(times):
             with pytest.raises(Raises):
                 torch.add(torch.ones(2), Operand())  # type: ignore[call-overload]
-        debugger.stop()
-        debugger.step()
     assert records(tmp_path / "dump")["Torch.add.0.forward"]["raised"].startswith("Raises: ")
     assert not report(tmp_path / "dump")["faults"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from documents import validate
-from dumping import agrees, leaves, load, opened, rank_dir, records, report
+from dumping import agrees, dumped, leaves, load, opened, rank_dir, records, report
 from torch import Tensor, nn
 from torch.func import (
     functional_call,
@@ -105,10 +105,8 @@ def test_torch_func(case: str, task: str, level: str, tmp_path: Path) -> None:
     model = net()
     with warnings.catch_warnings(), opened(tmp_path, level=level, task=task) as debugger:
         warnings.filterwarnings("error", message=".*Probe")
-        debugger.start(model)
-        got = run(model)
-        debugger.stop()
-        debugger.step()
+        with debugger.one_step(model):
+            got = run(model)
     assert same(expected, got)
     data, said = records(tmp_path / "dump"), report(tmp_path / "dump")
     validate(rank_dir(tmp_path / "dump"))
@@ -131,12 +129,9 @@ def test_torch_func(case: str, task: str, level: str, tmp_path: Path) -> None:
 
 def test_the_record_says_which_levels_a_tensor_is_in(tmp_path: Path) -> None:
     model = net()
-    with opened(tmp_path, level="L0") as debugger:
-        debugger.start(model)
+    with dumped(tmp_path, model, level="L0"):
         vmap(grad(lambda x: model(x).sum()), 1)(X.T)
         model(X)
-        debugger.stop()
-        debugger.step()
     inside, outside = (
         records(tmp_path / "dump")[f"Module.0.Linear.forward.{i}"]["input_args"][0] for i in (0, 1)
     )
@@ -160,16 +155,13 @@ def test_a_thread_without_levels_has_none_after_a_dump(tmp_path: Path) -> None:
     """What torch makes for the levels of a thread stays, and makes each of its later steps slower."""
     model = net()
 
-    def dumped() -> bool:
+    def has_some_after_a_dump() -> bool:
         before = has_levels()
-        with opened(tmp_path, level="mix") as debugger:
-            debugger.start(model)
+        with dumped(tmp_path, model, level="mix"):
             model(X).square().sum().backward()
-            debugger.stop()
-            debugger.step()
         return before or has_levels()
 
     with ThreadPoolExecutor(1) as pool:
-        assert not pool.submit(dumped).result()
+        assert not pool.submit(has_some_after_a_dump).result()
         pool.submit(vmap(model), X).result()
         assert pool.submit(has_levels).result()

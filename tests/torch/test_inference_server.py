@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
@@ -15,6 +12,7 @@ import probe_format
 import pytest
 import torch
 from blocks import blocks_of
+from launching import FORKS
 from torch import nn
 from walkthroughs import ROOT
 
@@ -33,12 +31,8 @@ def rows_of(number: int) -> list[list[float]]:
 
 def test_labels_of_concurrent_requests_are_never_mixed(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(SERVER)
-    server = subprocess.Popen(
-        [sys.executable, "server.py", str(GOOD + 2)], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    server = FORKS.talk("server.py", str(GOOD + 2), cwd=tmp_path)
     try:
-        assert server.stdout is not None
         address = server.stdout.readline().strip()
         assert address.startswith("http://127.0.0.1:")
         with ThreadPoolExecutor(CLIENTS) as clients:
@@ -50,10 +44,10 @@ def test_labels_of_concurrent_requests_are_never_mixed(tmp_path: Path) -> None:
             with pytest.raises((HTTPException, OSError)):  # the handler raises, in its own thread
                 post(address, b"no json", "broken")
             found = list(answers)
-        _, said = server.communicate(timeout=60)
+        _, said = server.communicate()
     finally:
         server.kill()
-    assert server.returncode == 0, said
+    assert server.code == 0, said
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 16), nn.GELU(), nn.Linear(16, 2)).eval()
     with torch.inference_mode():

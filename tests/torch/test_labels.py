@@ -32,11 +32,8 @@ def test_requests_that_compute_at_once_are_told_apart(tmp_path: Path) -> None:
                     x = torch.ones(number + 1, 3, requires_grad=True)
                     torch.autograd.grad(model(x).sum(), x)
 
-        debugger.start(model)
-        with ThreadPoolExecutor(REQUESTS) as pool:
+        with debugger.one_step(model), ThreadPoolExecutor(REQUESTS) as pool:
             list(pool.map(handle, range(REQUESTS)))
-        debugger.stop()
-        debugger.step()
     found = {
         name: r for name, r in records(tmp_path / "dump").items() if ".forward" in name and "input_args" in r
     }

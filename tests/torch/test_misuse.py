@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -15,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from contract_misuse import *  # noqa: F403  the tests that both frameworks have
 from dumping import opened, records, report
-from launching import FORKS
+from launching import BARE, FORKS
 from probe_format.errors import UsageError
 from torch import nn
 
@@ -55,11 +53,7 @@ print(json.dumps(told))
 def test_an_older_torch_is_refused_at_import_and_builds_of_a_newer_one_are_not() -> None:
     older = ["2.5.1", "1.13.1+cpu", "2.5.0a0+git1234"]
     newer = ["2.6.0", "2.6.0a0+ecf3bae40a.nv24.10", "2.7.1.post4", "3.0"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", _IMPORTS, *older, *newer]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    told = json.loads(BARE.run("-c", _IMPORTS, *older, *newer).stdout)
     for name in older:
         assert told[name].startswith("probe_torch needs PyTorch 2.6 or newer") and name in told[name]
         assert "pip install 'torch>=2.6'" in told[name] and "probe_format" in told[name]
@@ -130,12 +124,18 @@ print(json.dumps(run(limit, task, dump)))
 
 def limited(size: int, task: str, dump: str) -> tuple[list[float], str]:
     """The losses of a run whose files may not grow beyond `size` from its second step on, and its words."""
-    # Not of FORKS, whose output goes to files, which the limit is for as well.
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", FULL, str(size), task, dump]
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.strip().splitlines()[-1]), done.stderr
+    pipes = [os.pipe() for _ in range(2)]  # the limit is for files alone
+    with open(os.devnull) as none:
+        run = FORKS.start(
+            "-c", FULL, str(size), task, dump, stdin=none.fileno(), stdout=pipes[0][1], stderr=pipes[1][1]
+        )
+    told = []
+    for end, other in pipes:
+        os.close(other)
+        with open(end) as pipe:
+            told.append(pipe.read())
+    assert run.wait() == 0, told
+    return json.loads(told[0].splitlines()[-1]), told[1]
 
 
 @cache

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from dumping import opened, records, report
+from dumping import dumped, opened, records, report
+from loops import Nothing
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -115,19 +116,15 @@ WORK: dict[str, Callable[[nn.Module, Tensor], None]] = {
 }
 
 
-def seen(kind: str, work: str, debugger: Any = None, *, around: bool = False) -> Calls:
+NOTHING = Nothing()
+MODES = {"function mode": [Functions], "dispatch mode": [Dispatched], "both modes": [Functions, Dispatched]}
+
+
+def seen(kind: str, work: str, debugger: Any = NOTHING, *, around: bool = False) -> Calls:
+    """What a mode or a subclass is asked by some work. around: and by start, stop and step."""
     torch.manual_seed(0)
     net, x = Net(), torch.randn(3, 4)
-    calls = CALLS
-    CALLS.clear()
-    mode: Any = nullcontext()
-    if kind == "function mode":
-        mode = Functions(calls)
-    elif kind == "dispatch mode":
-        mode = Dispatched(calls)
-    elif kind == "both modes":
-        mode = Functions(calls), Dispatched(calls)
-    elif kind == "function subclass":
+    if kind == "function subclass":
         x = x.as_subclass(Asked)
     elif kind == "parameters of a subclass":
         for module in net.modules():
@@ -136,24 +133,17 @@ def seen(kind: str, work: str, debugger: Any = None, *, around: bool = False) ->
     elif kind == "dispatch subclass":
         x = Wrapped(x)
     x.requires_grad_()
-    CALLS.clear()
-    modes = mode if isinstance(mode, tuple) else (mode,)
-    with modes[0], modes[-1] if len(modes) > 1 else nullcontext():
-        if debugger and around:
-            debugger.start(net)
-    if debugger and not around:
-        debugger.start(net)
-    CALLS.clear() if not around else None
-    with modes[0], modes[-1] if len(modes) > 1 else nullcontext():
-        WORK[work](net, x)
-        if debugger and around:
-            debugger.stop()
-            debugger.step()
-    found = list(calls)
-    if debugger and not around:
-        debugger.stop()
-        debugger.step()
-    return found
+    collected: Any = debugger.one_step(net)
+    with ExitStack() as looking, ExitStack() as outside:
+        if not around:
+            outside.enter_context(collected)
+        CALLS.clear()
+        for mode in MODES.get(kind, ()):
+            looking.enter_context(mode(CALLS))
+        with collected if around else nullcontext():
+            WORK[work](net, x)
+        looking.close()
+        return list(CALLS)
 
 
 class Computing(Functions):
@@ -176,12 +166,9 @@ def test_a_mode_that_computes(level: str, tmp_path: Path) -> None:
 
     calls: Calls = []
     truth = run(calls)
-    with opened(tmp_path, level=level) as debugger:
-        debugger.start(Net())
+    with dumped(tmp_path, Net(), level=level):
         watched: Calls = []
         assert torch.equal(run(watched), truth)
-        debugger.stop()
-        debugger.step()
     assert watched == calls
 
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from documents import Json, objects
-from dumping import load, number, opened, records
+from dumping import dumped, load, number, records
 from probe_format.tensors import native
 from probe_torch.tensors import leaf
 from torch import Tensor
@@ -36,19 +37,16 @@ def trained(name: str, dtype: torch.dtype | None, **settings: Any) -> dict[str, 
     """Train a network for a step, and return its loss and what its weights are then. settings: of a dump, if any."""
     model, batch = build(name, "sdpa", 5)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    with ExitStack() as stack:
-        debugger = stack.enter_context(opened(**settings)) if settings else None
-        if debugger is not None:
-            debugger.start(model)
+    with dumped(model=model, **settings) if settings else nullcontext():
         with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
             out = model(**batch)
         loss = out["loss"] if isinstance(out, dict) else out.loss
         loss.backward()
         optimizer.step()
-        if debugger is not None:
-            debugger.stop()
-            debugger.step()
     return {"loss": loss.detach(), **{key: value.detach() for key, value in model.state_dict().items()}}
+
+
+unwatched = cache(trained)
 
 
 def true_numbers(t: Tensor) -> tuple[Numbers, float]:
@@ -114,12 +112,9 @@ def test_denormals_have_numbers_where_the_run_flushes_them(
     found = []
     torch.set_flush_denormal(True)
     try:
-        with opened(tmp_path, level="L1", **keys) as debugger:
-            debugger.start()
+        with dumped(tmp_path, level="L1", **keys):
             for t in tiny:
                 torch.clone(t)
-            debugger.stop()
-            debugger.step()
         assert torch.tensor([1e-40]).abs().item() == 0.0, "the run does not flush them any more"
     finally:
         torch.set_flush_denormal(False)
@@ -151,7 +146,7 @@ def test_numbers_are_those_of_the_bytes(
         pytest.skip("there is no compiler (cc), so probe-fast has no library here")
     if way == "reference":
         without_library(monkeypatch)
-    plain = trained(name, dtype)
+    plain = unwatched(name, dtype)
     watched = trained(name, dtype, folder=tmp_path, level="mix", task="tensor", step=[0])
     assert all(torch.equal(plain[key], watched[key]) for key in plain)
     assert judged(tmp_path / "dump", recorded) > 200

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
-from dumping import opened, rank_dir, records, report
+from dumping import dumped, opened, rank_dir, records, report
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -121,11 +121,8 @@ def test_no_device_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for owner in (torch.cuda, getattr(torch, "accelerator", torch.cuda)):
         for name in {"is_available", "device_count", "current_device_index", "_lazy_init"} & set(vars(owner)):
             monkeypatch.setattr(owner, name, asked)
-    with opened(tmp_path, level="mix") as debugger:
-        debugger.start(model)
+    with dumped(tmp_path, model, level="mix"):
         model(torch.ones(2)).sum().backward()
-        debugger.stop()
-        debugger.step()
     assert len(records(tmp_path / "dump")) > 3
     assert report(tmp_path / "dump")["faults"] == []
 
@@ -133,11 +130,8 @@ def test_no_device_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_something_was_patched_while_started(tmp_path: Path) -> None:
     """The comparison above would see a patch."""
     before = namespaces()
-    with opened(tmp_path, level="L1") as debugger:
-        debugger.start()
+    with dumped(tmp_path, level="L1"):
         during = moved(before, namespaces())
-        debugger.stop()
-        debugger.step()
     assert {"torch.nn.functional.linear", "torch.Tensor.add", "torch.matmul"} <= set(during)
 
 
@@ -160,10 +154,8 @@ def print_nothing(*_: Any) -> None:
 def test_a_graph_built_while_started_is_quiet_after_stop(tmp_path: Path) -> None:
     with opened(tmp_path) as debugger:
         model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
-        debugger.start(model)
-        loss = model(torch.randn(2, 4)).sum()
-        debugger.stop()
-        debugger.step()
+        with debugger.one_step(model):
+            loss = model(torch.randn(2, 4)).sum()
         before = {p: p.read_bytes() for p in sorted((tmp_path / "dump").rglob("*")) if p.is_file()}
         loss.backward()
         assert model[0].weight.grad is not None
@@ -221,14 +213,25 @@ def test_a_deep_copy_computes_with_its_own_weights(started: nn.Module) -> None:
     assert hooks(twin).keys() == hooks(started).keys()
 
 
-def test_a_saved_model_loads_where_probe_is_not(started: nn.Module, tmp_path: Path) -> None:
-    file = tmp_path / "model.pt"
-    torch.save(started[:2], file)  # without the hook, which lives in this module
-    code = f"import torch; print(torch.load({str(file)!r}, weights_only=False)(torch.ones(1, 4)).shape)"
+LOADED = """
+import sys, torch
+for file in sys.argv[1:]:
+    print(torch.load(file, weights_only=False)(torch.ones(1, 4)).shape)
+"""
+
+
+def test_a_saved_model_loads_where_probe_is_not(tmp_path: Path) -> None:
+    model, levels = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), ("L0", "L1", "mix")
+    files = [str(tmp_path / f"{level}.pt") for level in levels]
+    for level, file in zip(levels, files, strict=True):
+        with dumped(tmp_path / level, model, level=level):
+            model(torch.ones(1, 4)).sum().backward()
+            torch.save(model, file)
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, cwd="/")
+    command = [sys.executable, "-c", LOADED, *files]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stderr
-    assert "[1, 4]" in done.stdout
+    assert done.stdout.count("[1, 4]") == len(levels)
 
 
 def test_script_trace_and_export(started: nn.Module) -> None:

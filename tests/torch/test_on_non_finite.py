@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 import torch
 from contract_on_non_finite import *  # noqa: F403
 from contract_on_non_finite import Step
-from dumping import FRAMEWORK, opened
+from dumping import FRAMEWORK, dumped
 from launching import FORKS
 from probe_format.errors import NonFiniteError
 from torch import nn
@@ -34,8 +32,7 @@ def test_an_overflow_that_a_scaler_skips_triggers_nothing(tmp_path: Path, enable
     scaler = torch.amp.GradScaler("cpu", enabled=enabled)
     before = [p.detach().clone() for p in net.parameters()]
     caught = []
-    with opened(tmp_path, level="mix", on_non_finite="raise") as debugger:
-        debugger.start(net)
+    with dumped(tmp_path, net, level="mix", on_non_finite="raise"):
         try:
             loss = Overflow.apply(net(torch.ones(3, 2))).sum()
             scaler.scale(loss).backward()
@@ -45,8 +42,6 @@ def test_an_overflow_that_a_scaler_skips_triggers_nothing(tmp_path: Path, enable
             scaler.update()
         except NonFiniteError as error:
             caught.append(error.record)
-        debugger.stop()
-        debugger.step()
     if enabled:
         assert not caught
         assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
@@ -109,9 +104,7 @@ def test_under_probe_run(tmp_path: Path, late: str) -> None:
 def test_pdb_is_entered(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text(SCRIPT)
     keys = ["--level", "L1", "--dump_path", "dump", "--on_non_finite", "break"]
-    words = [sys.executable, "-m", "probe_format", "run", *keys, "x.py"]
-    done = subprocess.run(
-        words, cwd=tmp_path, capture_output=True, text=True, timeout=300, input="p error.record\nc\n"
-    )
-    assert done.returncode == 0, done.stderr
-    assert "'Torch.log.0.forward'" in done.stdout
+    debugged = FORKS.talk("-m", "probe_format", "run", *keys, "x.py", cwd=tmp_path)
+    printed, said = debugged.communicate("p error.record\nc\n")
+    assert debugged.code == 0, said
+    assert "'Torch.log.0.forward'" in printed

@@ -17,10 +17,8 @@ def test_a_forked_child_leaves_its_parents_steps_alone(tmp_path: Path) -> None:
     with PrecisionDebugger(str(write_config(tmp_path, level="mix", task="tensor"))) as debugger:
 
         def dump(number: float) -> None:
-            debugger.start(model)
-            model(torch.ones(3, 2) * number).sum().backward()
-            debugger.stop()
-            debugger.step()
+            with debugger.one_step(model):
+                model(torch.ones(3, 2) * number).sum().backward()
 
         for number, forks in enumerate((True, True, False), start=1):
             if forks:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import loops
 import pytest
@@ -63,34 +63,48 @@ def run(folder: Path, *words: str, ends: int | None = 0) -> subprocess.Completed
     return FORKS.run(*command, cwd=folder, ends=ends)
 
 
-@pytest.fixture(scope="module")
-def by_hand(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], Path]:
-    """Return what each loop prints that records itself, and the folder where its dump has its name.
+#: These run in processes of their own: one is compiled as what ran before makes it, one ends its process by an error.
+ALONE = ("compiled", "failing")
 
-    They run in one process, but for the one that ends it, and the one that is compiled as what ran before makes it.
-    """
-    folder, printed = tmp_path_factory.mktemp("hand"), {}
-    alone = ["compiled", "failing"]
-    for names in ([loop for loop in ALL if loop not in alone], *([loop] for loop in alone)):
-        done = run(folder, str(LOOPS), ",".join(names), "hand", str(folder), ends=int(names == ["failing"]))
-        printed |= dict(zip(names, done.stdout.splitlines(keepends=True) or [""], strict=True))
-    return printed, folder
+
+def all_loops(folder: Path, *words: str) -> dict[str, subprocess.CompletedProcess[str]]:
+    """Return for each loop what it prints, and what its process says on stderr."""
+    found = {}
+    for names in ([loop for loop in ALL if loop not in ALONE], *([loop] for loop in ALONE)):
+        done = run(folder, str(LOOPS), ",".join(names), *words, ends=int(names == ["failing"]))
+        for name, line in zip(names, done.stdout.splitlines(keepends=True) or [""], strict=True):
+            found[name] = subprocess.CompletedProcess(done.args, done.returncode, line, done.stderr)
+    return found
+
+
+@pytest.fixture(scope="module")
+def plain_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, subprocess.CompletedProcess[str]]:
+    return all_loops(tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def by_hand(plain_runs: dict[str, subprocess.CompletedProcess[str]], tmp_path_factory: Any) -> Path:
+    """Return the folder where the dump of each loop that records itself has its name."""
+    folder: Path = tmp_path_factory.mktemp("hand")
+    recording = all_loops(folder, "hand", str(folder))
+    assert {loop: run.stdout for loop, run in recording.items()} == {
+        loop: run.stdout for loop, run in plain_runs.items()
+    }
+    return folder
 
 
 @pytest.mark.parametrize("loop", ALL)
 def test_a_loop_is_recorded_as_by_hand(
-    by_hand: tuple[dict[str, str], Path], loop: str, tmp_path: Path
+    plain_runs: dict[str, subprocess.CompletedProcess[str]], by_hand: Path, loop: str, tmp_path: Path
 ) -> None:
-    keys, said = ALL[loop]
-    plain = run(tmp_path, str(LOOPS), loop, ends=int(loop == "failing"))
-    assert plain.stdout == by_hand[0][loop]
+    (keys, said), plain = ALL[loop], plain_runs[loop]
     words = [*KEYS, "--dump_path", "dump", *keys, str(LOOPS), loop]
     found = run(tmp_path, "run", *words, ends=plain.returncode)
     assert found.stdout == plain.stdout
     lines = [line for line in found.stderr.splitlines() if line.startswith("Probe: ")]
     assert lines.pop(0).startswith("Probe: found the model ")
     assert [said in line for line in lines] == [True] * bool(said)
-    expected, found_now = recorded(by_hand[1] / loop), recorded(tmp_path / "dump")
+    expected, found_now = recorded(by_hand / loop), recorded(tmp_path / "dump")
     assert found_now == expected
     assert len(found_now) >= 4
     if loop == "failing":  # whose traceback begins with the user's line
@@ -108,17 +122,8 @@ def test_the_header_says_what_was_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("first", "name"), [("40", "step40"), ("auto", "step0")])
 def test_the_first_step_is_whole_whatever_its_number(first: str, name: str, tmp_path: Path) -> None:
     """The loss's function is looked up before the model is called, and the number is known after that."""
-    keys = [
-        "--level",
-        "mix",
-        "--step",
-        first.replace("auto", "0"),
-        "--first_step",
-        first,
-        "--dump_path",
-        "dump",
-    ]
-    run(tmp_path, "run", *keys, str(LOOPS), "distilled")
+    keys = ["--step", first.replace("auto", "0"), "--first_step", first, "--dump_path", "dump"]
+    run(tmp_path, "run", "--level", "mix", *keys, str(LOOPS), "distilled")
     assert [path.name for path in (tmp_path / "dump").iterdir()] == [name]
     data = json.loads((tmp_path / "dump" / name / "rank" / "dump.json").read_text())["data"]
     assert {"Functional.mse_loss.0.forward", "Functional.mse_loss.0.backward"} <= set(data)
@@ -241,15 +246,10 @@ def test_what_cannot_be_run_is_said_before_it_runs(words: list[str], said: str, 
 BY_COMMAND = ["run", "--level", "L0", "--dump_path", "dump", "x.py"]
 
 
-def command(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    program = [sys.executable, "-m", "probe_format", *BY_COMMAND]
-    return subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=300)
-
-
 def test_a_script_without_a_framework_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text("import sys; print('ran'); sys.exit(3)")
-    done = command(tmp_path)
+    program = [sys.executable, "-m", "probe_format", *BY_COMMAND]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (3, "ran\n")
     assert "nothing is recorded: the script imported none of " in done.stderr
 
@@ -291,8 +291,7 @@ if __name__ == "__main__":
 
 def test_processes_that_train_nothing_are_silent(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text(WORKERS)
-    done = command(tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run(tmp_path, *BY_COMMAND)
     assert [line for line in done.stderr.splitlines() if "Probe" in line] == [
         "Probe: found the model Sequential and the optimizer SGD; a step ends with an update (step_ends: update)."
     ]
@@ -324,8 +323,5 @@ def test_one_line_and_the_environment_do_the_same(tmp_path: Path) -> None:
         "import probe_torch.auto\n" + CHILD.replace("sys.argv) == 1", "sys.argv) == 9")
     )
     (tmp_path / "probe.yaml").write_text("level: L0\ndump_path: dump\n")
-    environment = {**os.environ, "PROBE_CONFIG": "probe.yaml"}
-    program = [sys.executable, "x.py"]
-    done = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    FORKS.run("x.py", cwd=tmp_path, PROBE_CONFIG="probe.yaml")
     assert (tmp_path / "dump" / "step0" / "rank" / "dump.json").is_file()

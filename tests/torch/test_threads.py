@@ -8,6 +8,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from dumping import agrees, capture, construct, opened, records, report
+from dumping import agrees, capture, construct, dumped, opened, records, report
 from probe_torch.training_threads import others_train
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -24,24 +25,16 @@ from torch.optim import optimizer as optimizers
 THREADS, CALLS = 8, 40
 
 
-def in_threads(work: list[object] | object, count: int = THREADS) -> None:
+def in_threads(work: Callable[[int], object], count: int = THREADS) -> None:
     """Run `work(i)` in `count` threads that start together; the first exception is raised here."""
-    barrier, errors = threading.Barrier(count), []
+    barrier = threading.Barrier(count)
 
     def body(i: int) -> None:
-        try:
-            barrier.wait(30)
-            work(i)  # type: ignore[operator]
-        except Exception as error:
-            errors.append(error)
+        barrier.wait(30)
+        work(i)
 
-    threads = [threading.Thread(target=body, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(body, range(count)))
 
 
 def test_functions_in_threads(tmp_path: Path) -> None:
@@ -189,10 +182,8 @@ def test_counts_are_those_of_the_dump_while_threads_run(keys: dict[str, Any], tm
         with warnings.catch_warnings(), opened(tmp_path, **keys) as debugger:
             warnings.simplefilter("error")
             for _ in range(steps):
-                debugger.start(net)
-                while_they_run()
-                debugger.stop()
-                debugger.step()
+                with debugger.one_step(net):
+                    while_they_run()
     finally:
         running = False
         sys.setswitchinterval(interval)
@@ -230,30 +221,23 @@ def test_gradients_of_one_parameter_from_many_threads_have_numbers_of_their_own(
 
 
 @contextmanager
-def beside(work: Callable[[Callable[[], None]], None]) -> Iterator[threading.Thread]:
+def beside(work: Callable[[Callable[[], None]], object]) -> Iterator[None]:
     """Run `work` in another thread until it calls what it gets; from there on when this is left."""
-    came, may_go, errors = threading.Event(), threading.Event(), list[BaseException]()
+    came, may_go = threading.Event(), threading.Event()
 
     def wait() -> None:
         came.set()
         may_go.wait(60)
 
-    def body() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(work, wait)
+        done.add_done_callback(lambda _: came.set())
+        came.wait(60)
         try:
-            work(wait)
-        except BaseException as error:
-            errors.append(error)
-        came.set()
-
-    thread = threading.Thread(target=body)
-    thread.start()
-    came.wait(60)
-    try:
-        yield thread
-    finally:
-        may_go.set()
-        thread.join(60)
-    assert not errors
+            yield
+        finally:
+            may_go.set()
+        done.result(60)
 
 
 def one_step(debugger: Any, model: nn.Module) -> None:
@@ -375,14 +359,10 @@ def test_a_thread_that_is_in_a_region_as_a_step_ends_enters_it_anew_in_the_next(
         hook.remove()
         optimizer.step()
 
-    with opened(tmp_path, level="mix") as debugger:
-        debugger.start(model)
-        with beside(updates):
-            debugger.stop()
-            debugger.step()
-            debugger.start(model)
+    with dumped(tmp_path, model, level="mix") as debugger, beside(updates):
         debugger.stop()
         debugger.step()
+        debugger.start(model)
     parents = construct(tmp_path / "dump", 1)
     added = [parent for name, parent in parents.items() if name.startswith("Tensor.add_")]
     assert added and "optimizer" in str(added[-1])
@@ -411,10 +391,10 @@ def test_a_thread_that_loads_data_does_not_train(tmp_path: Path) -> None:
         with beside(load):
             assert not others_train()
         debugger.stop()
-        with beside(lambda wait: (nn.Identity()(torch.ones(1)), wait())):  # type: ignore[arg-type, return-value]
+        with beside(lambda wait: (nn.Identity()(torch.ones(1)), wait())):
             assert not others_train()
         debugger.start()
-        with beside(lambda wait: (torch.ones(2).add(1), wait())):  # type: ignore[arg-type, return-value]
+        with beside(lambda wait: (torch.ones(2).add(1), wait())):
             assert others_train()
 
 
@@ -429,12 +409,8 @@ def test_a_thread_that_traces_as_a_step_ends_is_recorded_in_the_next(tmp_path: P
         make_fx(traced, tracing_mode="fake")(torch.ones(2))
         F.gelu(torch.ones(2))
 
-    with opened(tmp_path, level="L1") as debugger:
-        debugger.start()
-        with beside(trace):
-            debugger.stop()
-            debugger.step()
-            debugger.start()
+    with dumped(tmp_path, level="L1") as debugger, beside(trace):
         debugger.stop()
         debugger.step()
+        debugger.start()
     assert "Functional.gelu.0.forward" in records(tmp_path / "dump", 1)

@@ -35,17 +35,15 @@ def test_an_overflow_that_a_scaler_skips_triggers_nothing(tmp_path: Path, overfl
     keys = {"dump_path": tmp_path, "level": "mix", "keep": {"last": 2}, "when": when}
     with _said(None if overflows else "meets"), PrecisionDebugger(**keys) as debugger:
         for _ in range(30):
-            debugger.start(net)
-            optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=torch.float16):
-                loss = net(torch.randn(3, 8)).square().mean()
-            (scaler.scale(loss) if overflows else loss * 2.0**34).backward()
-            if overflows:
-                scaler.step(optimizer)
-                scaler.update()
-            scales.append(scaler.get_scale())
-            debugger.stop()
-            debugger.step()
+            with debugger.one_step(net):
+                optimizer.zero_grad()
+                with torch.autocast("cpu", dtype=torch.float16):
+                    loss = net(torch.randn(3, 8)).square().mean()
+                (scaler.scale(loss) if overflows else loss * 2.0**34).backward()
+                if overflows:
+                    scaler.step(optimizer)
+                    scaler.update()
+                scales.append(scaler.get_scale())
     if overflows:
         assert scales[10] < 2.0**30 and scales[-1] == scales[-2], "it was skipped at first, and not at last"
         assert steps_of(tmp_path) == [28, 29]
@@ -58,13 +56,11 @@ def test_a_forward_that_is_not_finite_triggers_although_the_scaler_skips_the_upd
     with (
         _said("makes the first value"),
         PrecisionDebugger(dump_path=tmp_path, level="mix", when=["non_finite"]) as debugger,
+        debugger.one_step(net),
     ):
-        debugger.start(net)
         scaler.scale(net(torch.ones(3, 8)).log().mean() * float("nan")).backward()
         scaler.step(optimizer)
         scaler.update()
-        debugger.stop()
-        debugger.step()
 
 
 def test_a_scaler_is_as_before_afterwards(tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ import json
 import os
 import sys
 import warnings
+from contextlib import suppress
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import loops
@@ -20,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 warnings.simplefilter("ignore")
+warnings.filterwarnings("always", "Probe")
 
 
 class Sentences(Dataset[Any]):
@@ -111,17 +115,6 @@ def transformers_callback(h: Any, **more: Any) -> nn.Module:
     return transformers(loops.Nothing(), callback=ProbeCallback(h), **more)
 
 
-_RESUME = {"resume_from_checkpoint": "checkpoints/checkpoint-2"}
-
-
-def resumed(h: Any) -> nn.Module:
-    return transformers(h, **_RESUME)
-
-
-def transformers_callback_resumed(h: Any) -> nn.Module:
-    return transformers_callback(h, **_RESUME)
-
-
 def lightning(
     h: Any, *, turns: bool = False, callback: Any = None, epochs: int = 2, resume: bool = False, **more: Any
 ) -> nn.Module:
@@ -211,39 +204,57 @@ def lightning_callback(h: Any, **how: Any) -> nn.Module:
     return lightning(loops.Nothing(), callback=ProbeCallback(h), **how)
 
 
-def lightning_callback_turns(h: Any) -> nn.Module:
-    return lightning_callback(h, turns=True)
-
-
 def lightning_checkpoints(h: Any) -> nn.Module:
     """Leave what the next ones go on from."""
     lightning(h, epochs=1)
     return lightning(h, turns=True, epochs=1)
 
 
-def lightning_resumed(h: Any) -> nn.Module:
-    return lightning(h, resume=True)
+def lightning_broken_off(h: Any) -> nn.Module:
+    """End a training by an error in its first step, and train once more, by the same callback of Probe's."""
+    from lightning.pytorch import LightningModule, Trainer
+    from probe_torch.callbacks.lightning import ProbeCallback
+
+    class Module(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.fails = nn.Linear(8, 4), True
+
+        def training_step(self, batch: Any, i: int) -> Any:
+            loss = self.net(batch[0]).square().mean()
+            if self.fails:
+                raise KeyError("mine")
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.net.parameters(), 0.1)
+
+    module, callback = Module(), ProbeCallback(h)
+    quiet: dict[str, Any] = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar"), False)
+    for module.fails in (True, False):
+        trainer = Trainer(
+            accelerator="cpu", max_steps=2, callbacks=[callback], enable_model_summary=False, **quiet
+        )
+        with suppress(KeyError):
+            trainer.fit(module, batches(8))
+    return module
 
 
-def lightning_resumed_turns(h: Any) -> nn.Module:
-    return lightning(h, turns=True, resume=True)
+def transformers_broken_off(h: Any) -> nn.Module:
+    """Do the same, as the Trainer of transformers calls Probe's callback."""
+    from probe_torch.callbacks.transformers import ProbeCallback
 
-
-def lightning_callback_resumed(h: Any) -> nn.Module:
-    return lightning_callback(h, resume=True)
-
-
-def lightning_callback_resumed_turns(h: Any) -> nn.Module:
-    return lightning_callback(h, turns=True, resume=True)
-
-
-def lightning_turns(h: Any) -> nn.Module:
-    return lightning(h, turns=True)
-
-
-def lightning_ddp(h: Any) -> nn.Module:
-    """Start the second process itself."""
-    return lightning(h, devices=2, strategy="ddp_find_unused_parameters_true")
+    state, model, callback = SimpleNamespace(global_step=0), nn.Sequential(nn.Linear(2, 2)), ProbeCallback(h)
+    for state.global_step, fails in ((0, True), (7, False)):
+        callback.on_train_begin(None, state, None)
+        callback.on_step_begin(None, state, None, model=model)
+        model(torch.ones(1, 2)).sum()
+        if fails:
+            continue
+        model(torch.ones(1, 2)).sum().backward()
+        callback.on_optimizer_step(None, state, None)
+        callback.on_step_end(None, state, None)
+    return model
 
 
 def accelerate(h: Any) -> nn.Module:
@@ -271,27 +282,6 @@ def accelerate(h: Any) -> nn.Module:
     return net
 
 
-def torchrun(h: Any) -> nn.Module:
-    """Train in DistributedDataParallel, in each of the processes that a launcher started."""
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")
-    net = nn.parallel.DistributedDataParallel(loops.Net())
-    optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
-    torch.manual_seed(dist.get_rank())
-    for _ in range(3):
-        x, y = loops.batch()
-        h.start(net.module)
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
-        h.stop()
-        h.step()
-        optimizer.zero_grad()
-    dist.barrier()
-    dist.destroy_process_group()
-    return net
-
-
 def no_sync(h: Any) -> nn.Module:
     """Add two batches up, of which the first one's gradients are not averaged over the processes at once."""
     import torch.distributed as dist
@@ -302,18 +292,40 @@ def no_sync(h: Any) -> nn.Module:
     torch.manual_seed(dist.get_rank())
     for _ in range(3):
         (x, y), (u, v) = loops.batch(), loops.batch()
-        h.start(net.module)
-        with net.no_sync():
-            F.cross_entropy(net(x), y).backward()
-        F.cross_entropy(net(u), v).backward()
-        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
-        h.stop()
-        h.step()
+        with h.one_step(net.module):
+            with net.no_sync():
+                F.cross_entropy(net(x), y).backward()
+            F.cross_entropy(net(u), v).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
         optimizer.zero_grad()
     dist.barrier()
     dist.destroy_process_group()
     return net
+
+
+_FROM_CHECKPOINT = {"resume_from_checkpoint": "checkpoints/checkpoint-2"}
+TRAININGS = {
+    "transformers": transformers,
+    "transformers_callback": transformers_callback,
+    "resumed": partial(transformers, **_FROM_CHECKPOINT),
+    "transformers_callback_resumed": partial(transformers_callback, **_FROM_CHECKPOINT),
+    "lightning_checkpoints": lightning_checkpoints,
+    "lightning": lightning,
+    "lightning_turns": partial(lightning, turns=True),
+    "lightning_resumed": partial(lightning, resume=True),
+    "lightning_resumed_turns": partial(lightning, turns=True, resume=True),
+    "lightning_callback": lightning_callback,
+    "lightning_callback_turns": partial(lightning_callback, turns=True),
+    "lightning_callback_resumed": partial(lightning_callback, resume=True),
+    "lightning_callback_resumed_turns": partial(lightning_callback, turns=True, resume=True),
+    # which starts the second process itself:
+    "lightning_ddp": partial(lightning, devices=2, strategy="ddp_find_unused_parameters_true"),
+    "lightning_broken_off": lightning_broken_off,
+    "transformers_broken_off": transformers_broken_off,
+    "accelerate": accelerate,
+    "no_sync": no_sync,
+}
 
 
 def main(training: str, folder: str | None = None, steps: str = "[1, 2]") -> None:
@@ -324,7 +336,7 @@ def main(training: str, folder: str | None = None, steps: str = "[1, 2]") -> Non
 
         hand = PrecisionDebugger(dump_path=folder, **{**loops.DUMPED, "step": json.loads(steps)})
     torch.manual_seed(0)
-    trained = globals()[training](hand)
+    trained = TRAININGS[training](hand)
     weights = b"".join(p.detach().numpy().tobytes() for p in trained.parameters())
     say(f"{hashlib.md5(weights).hexdigest()} {torch.rand(1).item()}")
     hand.close()

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
+from loops import Nothing
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
@@ -526,15 +527,10 @@ class Oddities(nn.Module):
 
 
 # ---------------- cases, variants, training
-class Model(Protocol):
-    def __call__(self, *batch: Tensor) -> Tensor: ...
-
-
 @dataclasses.dataclass(frozen=True)
 class Case:
     """One architecture: how to build it and what a batch is. `model(*batch)` is the loss."""
 
-    name: str
     build: Callable[[str], nn.Module]
     batch: Callable[[], tuple[Tensor, ...]]
 
@@ -545,7 +541,6 @@ class Variant:
     that are swapped, gradients by torch.func.
     """
 
-    name: str = "plain"
     rerun: str = "none"  # "reentrant", "non_reentrant"
     autocast: bool = False
     micro: int = 1
@@ -573,37 +568,31 @@ def _rows() -> tuple[Tensor, ...]:
 
 
 CASES: dict[str, Case] = {
-    case.name: case
-    for case in (
-        Case("cnn", Cnn, _images),
-        Case("gpt", Gpt, _tokens),
-        Case("llama", Llama, _tokens),
-        Case("moe", Moe, _tokens),
-        Case("t5", T5, _tokens),
-        Case("rnn", Rnn, _tokens),
-        Case("cells", Cells, _tokens),
-        Case("ssm", Ssm, _tokens),
-        Case("inplace", InPlaceResidual, _rows),
-        Case("oddities", Oddities, _rows),
-    )
+    "cnn": Case(Cnn, _images),
+    "gpt": Case(Gpt, _tokens),
+    "llama": Case(Llama, _tokens),
+    "moe": Case(Moe, _tokens),
+    "t5": Case(T5, _tokens),
+    "rnn": Case(Rnn, _tokens),
+    "cells": Case(Cells, _tokens),
+    "ssm": Case(Ssm, _tokens),
+    "inplace": Case(InPlaceResidual, _rows),
+    "oddities": Case(Oddities, _rows),
 }
 
 PLAIN = Variant()
 #: Not for every case: inside torch.func no buffer may be written, and below vmap no value may be asked for.
-FUNC = {v.name: v for v in (Variant("func", func=True), Variant("per sample", func=True, vmap=True))}
+FUNC = {"func": Variant(func=True), "per sample": Variant(func=True, vmap=True)}
 VARIANTS: dict[str, Variant] = {
-    variant.name: variant
-    for variant in (
-        PLAIN,
-        Variant("checkpoint", rerun="non_reentrant"),
-        Variant("checkpoint_reentrant", rerun="reentrant"),
-        Variant("autocast", autocast=True),
-        Variant("accumulate", micro=2, clip=True, optimizer="sgd"),
-        Variant("twice", twice=True),
-        Variant("swap", swap=True),
-        Variant("fused", optimizer="fused"),
-        Variant("modes", modes=True),
-    )
+    "plain": PLAIN,
+    "checkpoint": Variant(rerun="non_reentrant"),
+    "checkpoint_reentrant": Variant(rerun="reentrant"),
+    "autocast": Variant(autocast=True),
+    "accumulate": Variant(micro=2, clip=True, optimizer="sgd"),
+    "twice": Variant(twice=True),
+    "swap": Variant(swap=True),
+    "fused": Variant(optimizer="fused"),
+    "modes": Variant(modes=True),
 }
 
 
@@ -666,8 +655,8 @@ def step(
 ) -> Tensor:
     """One training step, watched from the forward pass to the update; the summed loss."""
     batches = [tuple(t.to(DEVICE) for t in case.batch()) for _ in range(variant.micro)]
-    if watch is not None:
-        watch.start(model)
+    watch = watch or Nothing()
+    watch.start(model)
     if variant.swap:
         _swap(model)
     optimizer.zero_grad(set_to_none=True)
@@ -690,9 +679,8 @@ def step(
     optimizer.step()
     if variant.swap:
         _swap(model)
-    if watch is not None:
-        watch.stop()
-        watch.step()
+    watch.stop()
+    watch.step()
     return total
 
 

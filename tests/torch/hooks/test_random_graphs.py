@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from attrs import define, field, frozen
 from dumping import Json, agrees, capture
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -187,7 +187,22 @@ def same(found: Sequence[Json], expected: Sequence[Tensor | None]) -> bool:
     )
 
 
+#: A tensor given twice, nested arguments of which one needs no gradient, several outputs of which two are not used,
+#: values beside indices, arguments without a gradient, and two calls that share what another made.
+SOME = [
+    ("Torch.mul", [0, 0, 0]),
+    ("Torch.cat", [0, 1, 2]),
+    ("Torch.split", [0, 0, 0]),
+    ("Torch.max", [0, 0, 0]),
+    ("Functional.linear", [1, 2, 0]),
+    ("Torch.add", [3, 4, 0]),
+    ("Torch.matmul", [3, 4, 0]),
+]
+
+
 @given(programs)
+@example((SOME, [("once", [3, 4, 5]), ("once", [8, 9, 6]), ("once", [10, 11, 9])]))
+@example(([("Torch.sin", [0, 0, 0])], [("twice", [3, 3, 3])]))
 def test_every_call_has_its_own_gradients_in_each_pass(program: Program) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = capture(Path(folder), lambda: run(program, lambda *_: lambda *_: None), level="L1")

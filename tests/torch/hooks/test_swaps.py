@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from dumping import agrees, opened, records, report
+from dumping import agrees, dumped, opened, records, report
+from loops import Nothing
 from torch import Tensor, nn
 from torch.utils import swap_tensors  # bound early
+
+NOTHING = Nothing()
 
 
 def net() -> nn.Sequential:
@@ -60,26 +63,23 @@ def train(model: nn.Sequential) -> dict[str, Tensor]:
     return seen
 
 
-def run(swap: Callable[[nn.Sequential], None], when: str, debugger: Any = None) -> list[dict[str, Tensor]]:
+def run(swap: Callable[[nn.Sequential], None], when: str, debugger: Any = NOTHING) -> list[dict[str, Tensor]]:
     """Two steps of two passes, with a swap between the passes."""
     model, seen = net(), []
     for _ in range(2):
-        if debugger:
-            debugger.start(model)
+        debugger.start(model)
         seen.append(train(model))
         if when == "while started":
             swap(model)
-        if debugger and when != "while started":
+        else:
             debugger.stop()
-        if when == "after stop":
-            swap(model)
-        if debugger and when != "while started":
+            if when == "after stop":
+                swap(model)
             debugger.start(model)
         model.zero_grad()
         seen.append(train(model))
-        if debugger:
-            debugger.stop()
-            debugger.step()
+        debugger.stop()
+        debugger.step()
         if when == "across steps":
             swap(model)
         model.zero_grad()
@@ -118,16 +118,13 @@ def test_swaps(swap: Callable[[nn.Sequential], None], when: str, level: str, tmp
 
 def test_any_leaf_of_the_step_can_be_swapped(tmp_path: Path) -> None:
     x, w = torch.ones(2, 3, requires_grad=True), torch.full((4, 3), 2.0, requires_grad=True)
-    with opened(tmp_path, level="L1") as debugger:
-        debugger.start()
+    with dumped(tmp_path, level="L1"):
         torch.nn.functional.linear(x, w).sum().backward()
         grad, w.grad = w.grad, None
         assert grad is not None
         torch.utils.swap_tensors(grad, torch.full((4, 3), 5.0))
         torch.utils.swap_tensors(x, torch.full((2, 3), 7.0, requires_grad=True))
         torch.nn.functional.linear(x, w).sum().backward()
-        debugger.stop()
-        debugger.step()
     data = records(tmp_path / "dump")
     assert [data[f"Functional.linear.{i}.forward"]["input_args"][0]["Max"] for i in (0, 1)] == [1.0, 7.0]
     assert [data[f"Functional.linear.{i}.backward"]["output"][1]["Max"] for i in (0, 1)] == [2.0, 14.0]

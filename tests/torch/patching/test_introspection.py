@@ -22,6 +22,7 @@ import torch.fx
 import torch.nn.functional as F
 from contract_introspection import *  # noqa: F403  the tests and fixtures that both frameworks have
 from contract_introspection import Guest
+from launching import BARE
 from probe_runtime.patching.places import original_of, originals_by_id
 from probe_torch.patching.apis import load_apis
 from probe_torch.patching.patches import Patches
@@ -381,9 +382,10 @@ def test_graph_breaks_are_seen(patches: Patches, tap: Recorder) -> None:
 
 def test_first_compilation_with_patches_in_place() -> None:
     """torch.compile fills its tables of functions at first use: with the originals, also then."""
-    import subprocess
+    BARE.run("-c", FIRST)
 
-    code = """
+
+FIRST = """
 import sys, torch, torch.nn.functional as F
 from probe_torch.patching.apis import load_apis
 from probe_torch.patching.patches import Patches
@@ -401,24 +403,15 @@ assert torch.relu in get_torch_obj_rule_map() and torch.Tensor.add in get_tensor
 with torch.device("meta"):
     assert torch.ones(1).device.type == "meta"
 """
-    env = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1", "PATH": ""}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def run_alone(code: str) -> None:
-    """Run code in a process in which nothing has imported torch's compiler yet."""
-    import subprocess
-
-    env = {"PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1", "PATH": ""}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 def test_a_dumped_step_imports_nothing_of_torch(level: str, tmp_path: Path) -> None:
     """Asking torch for torch.onnx imports torch._dynamo, which takes a second and replaces torch.manual_seed."""
-    run_alone(f"""
+    BARE.run("-c", STEP, str(tmp_path), level)
+
+
+STEP = """
 import sys, torch
 from probe_torch import PrecisionDebugger
 model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
@@ -426,25 +419,28 @@ def train():
     model(torch.ones(2, 4)).sum().backward()
 train()  # torch imports what it needs itself
 before, seed = set(sys.modules), torch.manual_seed
-debugger = PrecisionDebugger(dump_path={str(tmp_path)!r}, level={level!r}, task="statistics")
+debugger = PrecisionDebugger(dump_path=sys.argv[1], level=sys.argv[2], task="statistics")
 debugger.start(model)
 train()
 debugger.stop()
 debugger.step()
-imported = {{name for name in set(sys.modules) - before if name.startswith("torch")}}
-assert imported <= {{"torch.utils._device"}}, imported
+imported = {name for name in set(sys.modules) - before if name.startswith("torch")}
+assert imported <= {"torch.utils._device"}, imported
 assert torch.manual_seed is seed
-""")
+"""
 
 
 def test_what_is_imported_meanwhile_is_guarded_too(tmp_path: Path) -> None:
-    run_alone(f"""
+    BARE.run("-c", MEANWHILE, str(tmp_path))
+
+
+MEANWHILE = """
 import sys, torch
 from probe_torch import PrecisionDebugger
 from probe_runtime.patching import original_of
-debugger = PrecisionDebugger(dump_path={str(tmp_path)!r}, level="L1", task="statistics")
+debugger = PrecisionDebugger(dump_path=sys.argv[1], level="L1", task="statistics")
 debugger.start()
-assert not {{"torch.onnx", "torch._dynamo"}} & set(sys.modules)
+assert not {"torch.onnx", "torch._dynamo"} & set(sys.modules)
 export, patch = torch.onnx.export, torch._dynamo.eval_frame.TorchPatcher.patch
 assert original_of(export) is not export and original_of(patch) is not patch
 script = torch.jit.script(torch.nn.Sequential(torch.nn.ReLU()))  # the others are still in place
@@ -456,4 +452,4 @@ debugger.start()  # found from the beginning now
 assert torch.onnx.export is not original_of(export)
 debugger.stop()
 assert torch.onnx.export is original_of(export)
-""")
+"""

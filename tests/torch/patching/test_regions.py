@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
@@ -316,7 +317,7 @@ def test_threads_have_their_own_nodes(patches: Patches) -> None:
     def note(event: str) -> Callable[[str], None]:
         return lambda node: events.setdefault(threading.get_ident(), []).append(event)
 
-    def work() -> None:
+    def work(_: int) -> None:
         model = nn.Linear(2, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -327,12 +328,8 @@ def test_threads_have_their_own_nodes(patches: Patches) -> None:
         for _ in range(20):
             optimizer.step(closure)
 
-    with patches, Scopes(step_regions, note("+"), note("-")):
-        threads = [threading.Thread(target=work) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    with patches, Scopes(step_regions, note("+"), note("-")), ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, range(2)))
     assert list(events.values()) == [["+", "-"] * 40] * 2
 
 

@@ -17,7 +17,7 @@ import attrs
 import pytest
 import torch
 import torch.nn.functional as F
-from dumping import opened
+from dumping import dumped, opened
 from probe_runtime.patching import kept as kept_copies
 from probe_runtime.patching import patches, stale_references
 from probe_runtime.patching.registry import place, replaced
@@ -129,11 +129,8 @@ def test_what_was_taken_while_started_is_the_original(holder: str, tmp_path: Pat
 
 def test_a_bound_method_is_of_the_original(tmp_path: Path) -> None:
     x = torch.ones(2)
-    with opened(tmp_path, level="L1") as debugger:
-        debugger.start()
+    with dumped(tmp_path, level="L1"):
         kept = [x.relu, x.add]
-        debugger.stop()
-        debugger.step()
     assert kept == [x.relu, x.add] and torch.equal(kept[1](1), x + 1)
 
 
@@ -195,11 +192,9 @@ def test_one_that_was_kept_is_found_when_it_is_passed_on(
         act = F.relu
         debugger.stop()
         assert act is not F.relu, "this test needs the stand-in"
-        debugger.start()
-        vars(here)["PASSED_ON"] = act
-        del act
-        debugger.stop()
-        debugger.step()
+        with debugger.one_step():
+            vars(here)["PASSED_ON"] = act
+            del act
     assert vars(here)["PASSED_ON"] is F.relu
 
 

@@ -61,13 +61,11 @@ def training(
     """What makes a step on a batch, with a debugger. accumulated: the gradients of all steps are added."""
 
     def step(debugger: Any) -> None:
-        debugger.start(model)
-        model(*batch).backward()
-        optimizer.step()
-        if not accumulated:
-            optimizer.zero_grad()
-        debugger.stop()
-        debugger.step()
+        with debugger.one_step(model):
+            model(*batch).backward()
+            optimizer.step()
+            if not accumulated:
+                optimizer.zero_grad()
 
     return step
 

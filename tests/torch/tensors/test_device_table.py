@@ -92,7 +92,7 @@ def test_sketches_are_those_of_the_cpu(dtype: str) -> None:
 
 def test_the_first_tensors_rows_are_gone_before_the_next_take_them() -> None:
     """More rows than a table has, and more tensors than wait."""
-    tensors = [torch.full((n * 1000 + 1,), float(n)) for n in range(60)]
+    tensors = [torch.full((n * 100 + 1,), float(n)) for n in range(60)]
     assert [s.max for s in numbers(*tensors)] == [float(n) for n in range(60)]
 
 

@@ -10,6 +10,7 @@ import re
 import threading
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -171,11 +172,8 @@ def test_many_threads_may_look(tmp_path: Path) -> None:
             if seen(rig.leaf, Placement("r", "input", False), own)["Min"] != n * 1000 + i:
                 wrong.append(i)
 
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(run, range(6)))
     assert wrong == []
     assert rig.leaf.tally == {"tensors": 6 * 800}
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from dumping import agrees, load, opened, records
+from dumping import agrees, dumped, load, records
 from torch import Tensor, nn
 
 N = 40
@@ -42,6 +42,20 @@ class Net(nn.Module):
 
 def param() -> nn.Parameter:
     return nn.Parameter(torch.rand(N) + 1)
+
+
+def of(make: Callable[[], Tensor], write: Callable[[Any], Any]) -> Callable[[], tuple[Tensor, Write]]:
+    """Return what makes a tensor, and the writing into it."""
+
+    def made() -> tuple[Tensor, Write]:
+        x = make()
+        return x, lambda: write(x)
+
+    return made
+
+
+def zeros() -> Tensor:
+    return torch.zeros(N)
 
 
 def batch_norm() -> tuple[Tensor, Write]:
@@ -85,30 +99,10 @@ def fused_state() -> tuple[Tensor, Write]:
     return optimizer.state[p]["exp_avg"], optimizer.step
 
 
-def noise() -> tuple[Tensor, Write]:
-    x = torch.zeros(N)
-    return x, lambda: torch._C._nn.rrelu_with_noise(-torch.ones(N), x, 0.1, 0.3, True)  # type: ignore[attr-defined]
-
-
-def helper() -> tuple[Tensor, Write]:
-    x, where = torch.zeros(N), torch.zeros(N, dtype=torch.long)
-    return x, lambda: torch._cummax_helper(torch.arange(float(N)), x, where, 0)  # type: ignore[attr-defined]
-
-
-def applied() -> tuple[Tensor, Write]:
-    x = torch.zeros(N)
-    return x, lambda: x.apply_(lambda value: value + 7)
-
-
-def sparse() -> tuple[Tensor, Write]:
-    p = param()
-
-    def write() -> None:
-        made = torch.sparse_coo_tensor(torch.arange(N)[None], p.detach(), (N,), is_coalesced=True)
-        p.abs()
-        made.values().mul_(3)
-
-    return p, write
+def multiplied_in_a_sparse_tensor(p: Tensor) -> None:
+    made = torch.sparse_coo_tensor(torch.arange(N)[None], p.detach(), (N,), is_coalesced=True)
+    p.abs()
+    made.values().mul_(3)
 
 
 class Wrapped(Tensor):
@@ -170,26 +164,14 @@ def flat_buffer() -> tuple[Tensor, Write]:
     return p, lambda: flat.mul_(5)
 
 
-def pointer() -> tuple[Tensor, Write]:
-    p = param()
-    return p, lambda: ctypes.memset(p.data_ptr(), 0, 4 * N)
+@torch.no_grad()
+def scattered(p: Tensor) -> None:
+    dist.scatter(p, [torch.full((N,), 9.0)])
 
 
-def data() -> tuple[Tensor, Write]:
-    p = param()
-    return p, lambda: p.data[20:].mul_(5)
-
-
-def collective() -> tuple[Tensor, Write]:
-    p = param()
-    return p, torch.no_grad()(lambda: dist.scatter(p, [torch.full((N,), 9.0)]))
-
-
-def fused_by_name() -> tuple[Tensor, Write]:
-    p = param()
+def fused_by_name(p: Tensor) -> None:
     keys = {"weight_decay": 0.0, "momentum": 0.0, "lr": 0.1, "dampening": 0.0, "nesterov": False}
-    more = {"maximize": False, "is_first_step": True}
-    return p, lambda: torch._fused_sgd_([p], [torch.ones(N)], [], **keys, **more)  # type: ignore[attr-defined]
+    torch._fused_sgd_([p], [torch.ones(N)], [], **keys, maximize=False, is_first_step=True)  # type: ignore[attr-defined]
 
 
 LIBRARY = torch.library.Library("probe_test_silent", "DEF")
@@ -197,9 +179,9 @@ LIBRARY.define("write(Tensor(a!) x) -> ()")
 LIBRARY.impl("write", lambda x: ctypes.memset(x.detach().data_ptr(), 0, 4 * N) and None, "CPU")
 
 
-def operator() -> tuple[Tensor, Write]:
-    p = param()
-    return p, torch.no_grad()(lambda: torch.ops.probe_test_silent.write(p))
+@torch.no_grad()
+def written_by_an_operator(p: Tensor) -> None:
+    torch.ops.probe_test_silent.write(p)
 
 
 def storage() -> tuple[Tensor, Write]:
@@ -223,14 +205,10 @@ def graph() -> tuple[Tensor, Write]:
     return p, lambda: made.replay()  # not bound before start
 
 
-def hidden_region() -> tuple[Tensor, Write]:
-    p = param()
-
-    def write() -> None:
-        with torch.no_grad(), torch._C._AutoDispatchBelowADInplaceOrView():
-            p.mul_(3)
-
-    return p, write
+@torch.no_grad()
+def multiplied_below_the_counter(p: Tensor) -> None:
+    with torch._C._AutoDispatchBelowADInplaceOrView():
+        p.mul_(3)
 
 
 class Unheard(torch.optim.Optimizer):
@@ -257,27 +235,39 @@ WRITES: dict[str, Callable[[], tuple[Tensor, Write]]] = {
     "running statistics in TorchScript": scripted_batch_norm,
     "minimum and maximum of a quantisation observer": observer,
     "state of a fused optimizer": fused_state,
-    "noise of rrelu_with_noise": noise,
-    "values of _cummax_helper": helper,
+    "noise of rrelu_with_noise": of(
+        zeros,
+        lambda x: torch._C._nn.rrelu_with_noise(-torch.ones(N), x, 0.1, 0.3, True),  # type: ignore[attr-defined]
+    ),
+    "values of _cummax_helper": of(
+        zeros,
+        lambda x: torch._cummax_helper(torch.arange(float(N)), x, torch.zeros(N, dtype=torch.long), 0),  # type: ignore[attr-defined]
+    ),
     "numpy, a buffer, a file or DLPack, which the tensor was made from": from_numpy,
     "Tensor.numpy() taken before start": numpy_before,
     "another process, into shared memory": shared,
     "Tensor.data or DLPack taken before start": data_before,
     "a view in a flat buffer (FSDP1, Megatron, gradients under DDP)": flat_buffer,
-    "a way to the bytes that is taken while collecting": pointer,
-    "Tensor.data": data,
-    "a sparse tensor around the same values": sparse,
-    "collectives, also those of other libraries": collective,
-    "Tensor.apply_, map_, map2_": applied,
+    "a way to the bytes that is taken while collecting": of(
+        param, lambda p: ctypes.memset(p.data_ptr(), 0, 4 * N)
+    ),
+    "Tensor.data": of(param, lambda p: p.data[20:].mul_(5)),
+    "a sparse tensor around the same values": of(param, multiplied_in_a_sparse_tensor),
+    "collectives, also those of other libraries": of(param, scattered),
+    "Tensor.apply_, map_, map2_": of(zeros, lambda x: x.apply_(lambda value: value + 7)),
     "GradScaler.unscale_: found_inf and gradients, which autograd follows with create_graph": unscaled,
-    "fused kernels called by name": fused_by_name,
-    "operators of torch.ops: custom ones, and those that the dispatcher knows as silent": operator,
+    "fused kernels called by name": of(param, fused_by_name),
+    "operators of torch.ops: custom ones, and those that the dispatcher knows as silent": of(
+        param, written_by_an_operator
+    ),
     "operators of torch.ops below the counter: within __torch_dispatch__, whose class has been counted instead": (
         below_the_counter
     ),
     "a storage that somebody holds": storage,
     "CUDAGraph.replay": graph,
-    "regions that hide writes from the counter (FSDP2, operators written in C++ style)": hidden_region,
+    "regions that hide writes from the counter (FSDP2, operators written in C++ style)": of(
+        param, multiplied_below_the_counter
+    ),
     "the step of every optimizer": optimizer,
 }
 
@@ -295,8 +285,7 @@ def inputs(dump: Path) -> list[Any]:
 def looked_at_twice(folder: Path, how: str, x: Tensor, write: Write) -> None:
     net, truths, files = Net(), [], how != "statistics"
     late = how == "behind the run"
-    with opened(folder, level="mix", task="tensor" if files else how, async_dump=late) as debugger:
-        debugger.start(net)
+    with dumped(folder, net, level="mix", task="tensor" if files else how, async_dump=late):
         version = x._version
         net(x)
         net(x)
@@ -305,8 +294,6 @@ def looked_at_twice(folder: Path, how: str, x: Tensor, write: Write) -> None:
         net(x)
         truths.append(x.detach().clone())
         assert x._version == version, "torch tells of this write: it need not be here"
-        debugger.stop()
-        debugger.step()
     assert not torch.equal(*truths), "nothing was written"
     found = inputs(folder / "dump")
     times = len(found) // 3
@@ -329,7 +316,7 @@ def looked_at_twice(folder: Path, how: str, x: Tensor, write: Write) -> None:
 def test_what_was_written_in_silence_is_read_again(
     what: str, how: str, tmp_path: Path, request: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if WRITES[what] is collective:
+    if what.startswith("collectives"):
         request.getfixturevalue("one_process")
     if WRITES[what] is graph:
         monkeypatch.setattr(torch.cuda, "CUDAGraph", Replayed)

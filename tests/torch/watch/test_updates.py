@@ -72,13 +72,11 @@ def test_a_scaler_unscales_and_skips(fused: bool, tmp_path: Path) -> None:
             twin.zero_grad()
             twin(x).sum().backward()
             truth.append({n: float(p.grad.norm()) for n, p in twin.named_parameters() if p.grad is not None})
-            debugger.start(net)
-            optimizer.zero_grad()
-            scaler.scale(net(x).sum()).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            debugger.stop()
-            debugger.step()
+            with debugger.one_step(net):
+                optimizer.zero_grad()
+                scaler.scale(net(x).sum()).backward()
+                scaler.step(optimizer)
+                scaler.update()
     file = file_in(tmp_path)
     first, skipped, last = map(gradients, rows_of(file))
     assert first == pytest.approx(truth[0], rel=1e-5)
@@ -95,13 +93,11 @@ def test_optimizers_that_take_turns_and_parameters_of_nobody(tmp_path: Path) -> 
     second = torch.optim.Adam([{"params": two.parameters()}, {"params": [lonely]}])
     with watched(tmp_path, moments=True) as debugger:
         for i in range(4):
-            debugger.start([one, two])
-            net, optimizer = ((one, first), (two, second))[i % 2]
-            loss = net(torch.ones(1, 2)).sum() + lonely.sum()
-            loss.backward()
-            optimizer.step()
-            debugger.stop()
-            debugger.step()
+            with debugger.one_step([one, two]):
+                net, optimizer = ((one, first), (two, second))[i % 2]
+                loss = net(torch.ones(1, 2)).sum() + lonely.sum()
+                loss.backward()
+                optimizer.step()
     file = file_in(tmp_path)
     assert {c.name for c in file.columns if c.kind == "gradients"} == {
         "0.weight", "0.bias", "1.weight", "1.bias", "Adam.1.0",
@@ -117,15 +113,13 @@ def test_a_planted_nan_is_counted(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     with watched(tmp_path, updates=True) as debugger:
         for i in range(3):
-            debugger.start(net)
-            net(torch.ones(2, 3)).sum().backward()
-            if i == 1:
-                assert net[0].weight.grad is not None
-                net[0].weight.grad[0, :2] = torch.tensor([float("nan"), float("inf")])
-            optimizer.step()
-            optimizer.zero_grad()
-            debugger.stop()
-            debugger.step()
+            with debugger.one_step(net):
+                net(torch.ones(2, 3)).sum().backward()
+                if i == 1:
+                    assert net[0].weight.grad is not None
+                    net[0].weight.grad[0, :2] = torch.tensor([float("nan"), float("inf")])
+                optimizer.step()
+                optimizer.zero_grad()
     file = file_in(tmp_path)
     named = [
         {file.columns[c].kind + " " + file.columns[c].name: n for c, n in row.bad.items()}
@@ -163,13 +157,11 @@ def test_nothing_is_kept_alive_and_everything_put_back(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(3, 4))
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     with watched(tmp_path, updates=True, list=["Linear"]) as debugger:
-        debugger.start(net)
-        net(torch.ones(1, 3)).sum().backward()
-        grad = weakref.ref(net[0].weight.grad)
-        optimizer.step()
-        assert not optimizer._optimizer_step_pre_hooks
-        debugger.stop()
-        debugger.step()
+        with debugger.one_step(net):
+            net(torch.ones(1, 3)).sum().backward()
+            grad = weakref.ref(net[0].weight.grad)
+            optimizer.step()
+            assert not optimizer._optimizer_step_pre_hooks
         optimizer.zero_grad()
         assert grad() is None
         gone = [weakref.ref(optimizer), weakref.ref(net[0].weight)]
@@ -192,11 +184,9 @@ def test_a_fault_of_ours_leaves_the_run_alone(tmp_path: Path, monkeypatch: pytes
         pytest.warns(RuntimeWarning, match="met a fault while it watched"),
     ):
         for _ in range(4):
-            debugger.start(net)
-            net(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-            debugger.stop()
-            debugger.step()
+            with debugger.one_step(net):
+                net(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
     (file,) = watch_files(tmp_path)
     assert len(file.rows) == 4
     assert len(file.faults) == 2 and "planted" in file.faults[0][1]

@@ -27,7 +27,13 @@ def no_dropout() -> Held:
     Not reached: scripted or exported models, and fused kernels outside torch.
     """
     fill_caches()
-    places = _places()
+    listed = [(name, _second_is_zero) for name in _PROBABILITY_SECOND]
+    listed += [(name, _recurrent_is_zero) for name in _RECURRENT]
+    found = [(owner, *each) for owner in (torch._VF, torch) for each in listed]
+    found.append((F, "scaled_dot_product_attention", _attention_is_zero))
+    places = [
+        place(owner, name, _without_dropout, zero) for owner, name, zero in found if hasattr(owner, name)
+    ]
     _holders.append(places)
     held = replaced(places, _let_go)
     # torch.jit.script finds its operators by identity, and would try to compile our function. What it compiles
@@ -38,14 +44,6 @@ def no_dropout() -> Held:
         if operator is not None:
             operators[id(each.now.ours)] = operator
     return held
-
-
-def _places() -> list[Place]:
-    listed = [(name, _second_is_zero) for name in _PROBABILITY_SECOND]
-    listed += [(name, _recurrent_is_zero) for name in _RECURRENT]
-    found = [(owner, *each) for owner in (torch._VF, torch) for each in listed]
-    found.append((F, "scaled_dot_product_attention", _attention_is_zero))
-    return [place(owner, name, _without_dropout, zero) for owner, name, zero in found if hasattr(owner, name)]
 
 
 _holders: list[list[Place]] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -54,9 +53,13 @@ class TorchSaving:
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
         """Return the JSON of a value of torch, UNKNOWN for another one; write a tensor's file if one is wanted."""
-        if _C._get_tracing_state() is not None:
-            with _untraced():
+        # Keep our own operations out of the graph that `torch.jit.trace` makes, where sizes would be tensors too.
+        if (tracing := _C._get_tracing_state()) is not None:
+            _C._set_tracing_state(None)
+            try:
                 return self.leaf(placement, value, path)
+            finally:
+                _C._set_tracing_state(tracing)
         if not isinstance(value, torch.Tensor):
             return self._leaf.leaf(evolve(placement, wants_file=False, found=[]), value, path)
         with aside():
@@ -92,20 +95,6 @@ class TorchSaving:
 
     def close(self) -> None:
         self._leaf.close()
-
-
-@contextlib.contextmanager
-def _untraced() -> Iterator[None]:
-    """Keep our own operations out of the graph that `torch.jit.trace` makes, where sizes would be tensors too."""
-    state = _C._get_tracing_state()
-    if state is None:
-        yield
-        return
-    _C._set_tracing_state(None)
-    try:
-        yield
-    finally:
-        _C._set_tracing_state(state)
 
 
 def _nothing(event: Any) -> None:

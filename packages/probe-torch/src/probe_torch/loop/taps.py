@@ -24,8 +24,11 @@ _watching: list[tuple[AutoSteps, TorchScene]] = []
 @contextmanager
 def watched(steps: AutoSteps, scene: TorchScene) -> Iterator[None]:
     """Tell ``steps`` of every outermost forward and every update, and ``scene`` of new optimizers, while open."""
-    places = [place(Optimizer, "__init__", _making), place(Optimizer, "add_param_group", _adding)]
-    places.append(place(torch.amp.GradScaler, "step", _scaling))
+    places = [
+        place(Optimizer, "__init__", _changing, True),
+        place(Optimizer, "add_param_group", _changing, False),
+        place(torch.amp.GradScaler, "step", _scaling),
+    ]
     hidden = _Hidden(steps)
     _watching.append((steps, scene))
     with ExitStack() as stack:
@@ -64,25 +67,17 @@ class _Hidden:
             self._steps.update_ends()
 
 
-def _making(original: Function) -> Function:
+def _changing(original: Function, makes: bool) -> Function:
+    """Tell of an optimizer that ``original`` makes, or else has changed."""
+
     @functools.wraps(original)
-    def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        original(optimizer, *args, **kwargs)
-        for steps, _ in tuple(_watching):
-            steps.optimizer_made(optimizer)
-
-    return init
-
-
-def _adding(original: Function) -> Function:
-    @functools.wraps(original)
-    def add(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+    def change(optimizer: Any, *args: Any, **kwargs: Any) -> None:
         original(optimizer, *args, **kwargs)
         for steps, scene in tuple(_watching):
-            if scene.has(optimizer):  # else it is being made
+            if makes or scene.has(optimizer):  # else it is being made
                 steps.optimizer_made(optimizer)
 
-    return add
+    return change
 
 
 def _scaling(original: Function) -> Function:

@@ -67,11 +67,13 @@ def step_regions(
     once. The closure that LBFGS and others call in their step runs the user's model: the open nodes are popped
     before it and pushed again after it.
     """
+    # No optimizer class is patched, because a learning rate scheduler keeps the step that it finds in an optimizer.
     opens, closes = partial(_REGIONS.opens, OPTIMIZER), partial(_REGIONS.closes, OPTIMIZER)
     before_step = guarded("an optimizer", "its closure", _before_step)
     with (
         _REGIONS.started(push, pop, coverage),
-        _optimizer_regions(opens, closes, before_step),
+        watched_regions(("Optimizer.step#", "Optimizer.zero_grad#"), opens, closes),
+        hooked(torchs._global_optimizer_pre_hooks, before_step),
     ):
         yield
 
@@ -83,24 +85,6 @@ def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if len(args) > 1 and callable(args[1]):
         return (args[0], _REGIONS.outside(args[1]), *args[2:]), kwargs
     return None
-
-
-@contextmanager
-def _optimizer_regions(
-    begin: Callable[[], bool], end: Callable[[], None], before_step: Callable[..., Any]
-) -> Iterator[None]:
-    """Call ``begin()`` and ``end()`` around step and zero_grad of every optimizer, whoever calls and however it ends.
-
-    No optimizer class is patched, because a learning rate scheduler keeps the step that it finds in an optimizer.
-
-    begin: returns whether ``end`` is wanted for this region.
-    before_step: torch's global hook, called within a step with the optimizer, the arguments and the keywords.
-    """
-    with (
-        watched_regions(("Optimizer.step#", "Optimizer.zero_grad#"), begin, end),
-        hooked(torchs._global_optimizer_pre_hooks, before_step),
-    ):
-        yield
 
 
 def watched_regions(names: tuple[str, ...], begin: Callable[[], bool], end: Callable[[], None]) -> Held:

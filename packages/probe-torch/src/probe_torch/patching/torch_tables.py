@@ -1,7 +1,7 @@
 """Fill torch's own tables of its functions while the functions are still the originals."""
 
 import sys
-from typing import Any
+from operator import attrgetter
 
 # Tables that torch makes at first use, keyed by its functions. Made while patches are in place they would
 # hold our wrappers and, for the rest of the process, not the functions: torch.set_default_device would be
@@ -30,14 +30,11 @@ def fill_caches() -> None:
     # Any factory call uses the default device's table, and its module may not be imported yet; it is tiny.
     import torch.utils._device  # noqa: F401
 
-    for table in _TABLES:
-        if table[0] not in sys.modules:
+    for module, name in _TABLES:
+        if module not in sys.modules:
             continue
-        found: Any = sys.modules[table[0]]
         try:
-            for part in table[1].split("."):
-                found = getattr(found, part)
-            found()
+            attrgetter(name)(sys.modules[module])()
         except Exception:
             # These names are private to torch: another version may lack them or part of what they need. Such a
             # table is left to be made at first use, as without Probe.

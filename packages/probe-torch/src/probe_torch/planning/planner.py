@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,14 @@ def plan(
     if not isinstance(model, nn.Module):
         raise UsageError(f"The model to plan for must be a torch.nn.Module; got {kind_of(model)}.")
     files = CountedFiles()
-    with _versions(), tempfile.TemporaryDirectory(prefix="probe-plan-") as folder, unchanged_randomness():
+    follows = torch.is_grad_enabled()
+    with (
+        # New tensors have versions, which those of `torch.inference_mode` have not. Gradients stay as they are.
+        torch.inference_mode(False),
+        torch.set_grad_enabled(follows),
+        tempfile.TemporaryDirectory(prefix="probe-plan-") as folder,
+        unchanged_randomness(),
+    ):
         stand_ins = StandIns()
         copied, copied_optimizer = stand_ins.model(model, optimizer)
         given = tuple(stand_ins.value(value) for value in inputs)
@@ -78,20 +85,15 @@ def plan(
             warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
             if optimizer is not None:
                 one_step()  # the first step makes the optimizer's state, a usual one has it
-            with _ended(step):
+            try:
                 step.resume(copied, None)
                 notes += one_step()
+            except BaseException:
+                step.abandon()
+                raise
             report = step.end()
         assert report is not None
         return outcome(config, [report], Path(folder), files, notes)
-
-
-@contextlib.contextmanager
-def _versions() -> Iterator[None]:
-    """Let new tensors have versions, which those of `torch.inference_mode` have not. Gradients stay as they are."""
-    follows = torch.is_grad_enabled()
-    with torch.inference_mode(False), torch.set_grad_enabled(follows):
-        yield
 
 
 def _opened(config: Config, directory: Path, files: CountedFiles) -> DumpingStep:
@@ -102,12 +104,3 @@ def _opened(config: Config, directory: Path, files: CountedFiles) -> DumpingStep
     step = opener.open(directory, {"rank": None, "step": 0})
     step.matched_elsewhere = lambda _filter, _value: True  # the plan says it
     return step
-
-
-@contextlib.contextmanager
-def _ended(step: DumpingStep) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        step.abandon()
-        raise

@@ -59,7 +59,8 @@ class StandIns:
         if optimizer is not None:  # its state, which a first step makes anew, has numbers that it asks for
             self._memo[id(optimizer.state)] = defaultdict(dict)
         try:
-            for wrapper in _data_parallel(model):
+            # These only hand on to the module inside, and reduce gradients; the innermost comes first.
+            for wrapper in [m for m in model.modules() if isinstance(m, DistributedDataParallel)][::-1]:
                 self._memo[id(wrapper)] = _unwrapped(wrapper, copy.deepcopy(wrapper.module, self._memo))
                 self._kept.append(wrapper)
             copied: tuple[nn.Module, Any] = copy.deepcopy((model, optimizer), self._memo)
@@ -83,8 +84,10 @@ class StandIns:
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
         if isinstance(value, Mapping):
-            changed = {key: self.value(v) for key, v in value.items()}
-            return changed if type(value) is dict else _filled(value, changed)
+            made: Any = copy.copy(value)
+            for key, v in value.items():
+                made[key] = self.value(v)
+            return made
         if isinstance(value, (list, tuple)):
             items = [self.value(v) for v in value]
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
@@ -123,11 +126,6 @@ def _check_sharded(model: nn.Module) -> None:
             )
 
 
-def _data_parallel(model: nn.Module) -> list[DistributedDataParallel]:
-    """Return the modules that only hand on to the module inside, and reduce gradients; the innermost first."""
-    return [module for module in model.modules() if isinstance(module, DistributedDataParallel)][::-1]
-
-
 class _Unwrapped(nn.Module):
     module: nn.Module
 
@@ -149,10 +147,3 @@ def _attributes(model: nn.Module) -> Iterator[torch.Tensor]:
         for value in vars(module).values():
             if type(value) is torch.Tensor and value.layout is torch.strided and value.is_leaf:
                 yield value
-
-
-def _filled(value: Mapping[Any, Any], changed: dict[Any, Any]) -> Any:
-    made: Any = copy.copy(value)
-    for key, v in changed.items():
-        made[key] = v
-    return made

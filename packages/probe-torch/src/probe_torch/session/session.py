@@ -42,7 +42,7 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
     opened, scalers = partial(_opened, tool), watched_scalers
     framework = Framework("probe_torch", current_rank, world_size, opened, "modules", models_in, scalers)
     if not config.kind.calls:
-        about = {"tool": tool, "framework": "pytorch"}
+        about = {"tool": tool, "framework": FRAMEWORK}
         return WatchSession(config, model, framework, make=TorchWatcher, about_file=about)
     return Session(config, model, framework)
 

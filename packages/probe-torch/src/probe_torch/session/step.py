@@ -28,6 +28,7 @@ from probe_torch.patching.fakes import quiet_fakes
 from probe_torch.patching.operators import operators
 from probe_torch.patching.patches import Patches
 from probe_torch.patching.regions import step_regions
+from probe_torch.saving import FRAMEWORK
 from probe_torch.tensors.inflight import watched_collectives
 from probe_torch.tensors.leaf import TensorLeaf
 
@@ -57,7 +58,7 @@ class StepOpener:
         """Open the directory and its journal. Raises OSError when it cannot be written."""
         config = self.config
         about = {"tool": self.tool, **about}
-        header = header_of(config, directory, about, framework="pytorch")
+        header = header_of(config, directory, about, framework=FRAMEWORK)
         writer = RankWriter(directory, header)
         coverage = Coverage()
         options = options_of(config, writer.tensor_directory)
@@ -113,15 +114,11 @@ class StepOpener:
             stack.callback(self.target.clear)
             if functions:
                 stack.callback(collector.works.give_up)
-                push, pop = _guarded("a region", collector.push, collector.pop)
+                push = guarded("a region", "push", collector.push)
+                pop = guarded("a region", "pop", collector.pop)
                 stack.enter_context(step_regions(push, pop, collector.coverage))
                 patches.apply(*models)
                 stack.callback(patches.undo)
             for missing, why in patches.missing.items():
                 collector.coverage.missing.setdefault(missing, why)
             yield
-
-
-def _guarded(where: str, *callbacks: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield the callbacks with their errors caught, as torch may call them."""
-    return (guarded(where, callback.__name__, callback) for callback in callbacks)

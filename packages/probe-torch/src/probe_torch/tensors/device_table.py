@@ -21,7 +21,7 @@ from probe_format.tensors import Stats, not_finite, repeated, rounded
 from probe_torch.aside import outside
 
 from . import partials as kernels
-from .statistics import flat, once
+from .statistics import FLOAT8, flat, once
 
 A = TypeVar("A")
 _T: Any = torch._C.TensorBase
@@ -37,10 +37,8 @@ WIDTH = 11 + SKETCH_SUMS
 #: How many tensors wait until their rows are copied.
 MOST = 256
 
-_NARROW = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
-_FLOAT8 = tuple(getattr(torch, name) for name in _NARROW if hasattr(torch, name))
 _KINDS = {
-    **dict.fromkeys(_FLOAT8, kernels.BYTES),
+    **dict.fromkeys(FLOAT8, kernels.BYTES),
     **dict.fromkeys((torch.float32, torch.float16), kernels.FLOAT),
     torch.bfloat16: kernels.BRAIN,
     **dict.fromkeys((torch.complex32, torch.complex64, torch.complex128), kernels.COMPLEX),
@@ -54,7 +52,7 @@ _KINDS = {
 #: As what a kernel reads the memory of others.
 _READ_AS = {
     torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64,
-    torch.bool: torch.int8, torch.bfloat16: torch.int16, **dict.fromkeys(_FLOAT8, torch.uint8),
+    torch.bool: torch.int8, torch.bfloat16: torch.int16, **dict.fromkeys(FLOAT8, torch.uint8),
 }  # fmt: skip
 
 #: What Triton has compiled, by what it depends on.

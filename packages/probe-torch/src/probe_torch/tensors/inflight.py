@@ -20,8 +20,9 @@ from probe_runtime.patching import Function, Place, place, replaced
 
 from probe_torch.aside import aside
 
+from .tensor_view import NO_DISPATCH
+
 _T: Any = torch._C.TensorBase
-_NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _MOST = 1024
 #: The methods of a process group that write into their first argument.
 _WRITING = (
@@ -208,7 +209,7 @@ def _wait(original: Function) -> Function:
 
 def _memory(t: torch.Tensor) -> int | None:
     """Return the address where the memory begins that ``t`` and its views share; None if it has no memory."""
-    if type(t).__torch_dispatch__ is not _NO_DISPATCH:
+    if type(t).__torch_dispatch__ is not NO_DISPATCH:
         return None  # a fake tensor would warn
     with contextlib.suppress(RuntimeError):
         return int(_T.data_ptr(t)) - int(_T.storage_offset(t)) * int(_T.element_size(t))

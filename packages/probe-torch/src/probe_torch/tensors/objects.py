@@ -19,8 +19,8 @@ def object_json(value: Any) -> Any:
     return UNKNOWN
 
 
-def _named(type_name: str, key: str = "value") -> Callable[[Any], dict[str, Any]]:
-    return lambda value: {"type": type_name, key: str(value)}
+def _named(type_name: str) -> Callable[[Any], dict[str, Any]]:
+    return lambda value: {"type": type_name, "value": inert(str(value))}
 
 
 def _group(value: Any) -> dict[str, Any]:
@@ -51,14 +51,13 @@ _ENCODERS: dict[type, Callable[[Any], Any]] = {
     torch.memory_format: lambda v: {"type": "torch.memory_format", "format": str(v).removeprefix("torch.")},
     torch.layout: _named("torch.layout"),
     torch.Generator: lambda v: {"type": "torch.Generator", "device": str(v.device)},
-    torch.SymInt: lambda v: {"type": "torch.SymInt", "value": inert(str(v))},
-    torch.SymFloat: lambda v: {"type": "torch.SymFloat", "value": inert(str(v))},
-    torch.SymBool: lambda v: {"type": "torch.SymBool", "value": inert(str(v))},
+    torch.SymInt: _named("torch.SymInt"),
+    torch.SymFloat: _named("torch.SymFloat"),
+    torch.SymBool: _named("torch.SymBool"),
     torch.finfo: _named("torch.finfo"),
     torch.iinfo: _named("torch.iinfo"),
 }
 if dist.is_available():
     _ENCODERS[dist.ProcessGroup] = _group
     _ENCODERS[dist.P2POp] = _p2p
-    _ENCODERS[dist.ReduceOp] = lambda v: {"type": "torch.distributed.ReduceOp", "value": str(v)}
-    _ENCODERS[dist.ReduceOp.RedOpType] = lambda v: {"type": "torch.distributed.ReduceOp", "value": str(v)}
+    _ENCODERS[dist.ReduceOp] = _ENCODERS[dist.ReduceOp.RedOpType] = _named("torch.distributed.ReduceOp")

@@ -30,6 +30,8 @@ _NUMPY = {
     for name in f"{_NAMES} {_NARROW}".split()
     if (kind := getattr(torch, name, None))
 }
+#: Floats of a byte, of which a device can do little by itself.
+FLOAT8 = tuple(kind for kind in _NUMPY if kind.is_floating_point and kind.itemsize == 1)
 
 
 def flat(t: torch.Tensor) -> torch.Tensor:
@@ -134,7 +136,7 @@ class DeferredStats(Generic[A]):
         dtype = t.dtype
         t, times = once(t)
         copy = None
-        if dtype.is_floating_point and dtype.itemsize == 1 and dtype in _NUMPY:
+        if dtype in FLOAT8:
             t = copy = _T.to(t, torch.float32)  # which a device can reduce
         elif dtype.is_floating_point or dtype.is_complex or self.zero_count:
             t = copy = _T.clone(t)

@@ -14,10 +14,9 @@ from probe_runtime.collect import UNTOLD
 
 from probe_torch.aside import apart
 
-from .tensor_view import TensorView, view_of
+from .tensor_view import NO_DISPATCH, TensorView, view_of
 
 _T: Any = torch._C.TensorBase
-_NO_DISPATCH = torch.Tensor.__torch_dispatch__
 
 
 @frozen(eq=False)
@@ -60,7 +59,7 @@ def numberless(t: Any) -> GradientSum:
 
 
 def _ordinary(t: Any) -> bool:
-    return isinstance(t, torch.Tensor) and type(t).__torch_dispatch__ is _NO_DISPATCH
+    return isinstance(t, torch.Tensor) and type(t).__torch_dispatch__ is NO_DISPATCH
 
 
 def _shares(t: Any) -> tuple[torch.Tensor, ...]:

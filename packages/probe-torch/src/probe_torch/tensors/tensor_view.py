@@ -17,15 +17,13 @@ _T: Any = torch._C.TensorBase
 _V: Any = torch._C._VariableFunctions
 #: The types of tensors that behave as torch's own.
 EXACT = (torch.Tensor, torch.nn.Parameter)
-_keys: Any = torch._C._dispatch_keys
 _functorch: Any = torch._C._functorch
 _is_wrapped: Any = _functorch.is_functorch_wrapped_tensor
-#: The dispatch keys of strided CPU tensors that are neither lazy, wrapped, nested nor quantised.
-ORDINARY = {_keys(torch.empty(1)).raw_repr()}
-_DTYPES: dict[torch.dtype, str] = {}
 #: Return whether what the current stream is told becomes part of a CUDA graph.
 capturing: Callable[[], bool] = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
 _CAPTURED = "captured into a CUDA graph: it is computed when the graph is replayed, not here"
+#: What classes have whose operations nobody else carries out.
+NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _UNINITIALISED = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
 
 
@@ -65,12 +63,6 @@ def view_of(t: torch.Tensor) -> TensorView:
 
 
 def _view(t: torch.Tensor) -> TensorView:
-    if type(t) in EXACT and _keys(t).raw_repr() in ORDINARY:
-        dtype = t.dtype
-        name = _DTYPES.get(dtype)
-        if name is None:
-            name = _DTYPES.setdefault(dtype, str(dtype))
-        return TensorView("torch.Tensor", name, list(t.shape), _T.detach(t))
     if _is_wrapped(t):
         return _unwrapped(t)
     if type(t) in EXACT and t.layout is torch.strided and not (t.is_nested or t.is_quantized or t.is_meta):
@@ -92,14 +84,11 @@ def _settled(data: torch.Tensor) -> torch.Tensor:
 
 def _type_name(t: torch.Tensor) -> str:
     cls = type(t)
-    if cls in EXACT or not hasattr(cls, "__torch_dispatch__") or cls.__torch_dispatch__ is _DEFAULT:
+    if cls.__torch_dispatch__ is NO_DISPATCH:
         return "torch.Tensor"
     if cls.__name__ == "DTensor":
         return "torch.distributed.tensor.DTensor"
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-_DEFAULT = torch.Tensor.__torch_dispatch__
 
 
 def _shape(t: torch.Tensor) -> list[int]:
@@ -151,7 +140,7 @@ def _unusual(t: torch.Tensor) -> TensorView:
     if t.is_quantized:
         base = _T.detach(t)
         return TensorView(name, dtype, _shape(t), base.dequantize(), bits=base.int_repr())
-    if hasattr(type(t), "__torch_dispatch__") and type(t).__torch_dispatch__ is not _DEFAULT:
+    if type(t).__torch_dispatch__ is not NO_DISPATCH:
         inner = _inner(t)
         if isinstance(inner, str):
             return TensorView(name, dtype, _shape(t), None, reason=inner)
