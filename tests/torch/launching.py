@@ -17,7 +17,7 @@ BARE = Forks("torch")
 
 
 def run_ranks(script: str, *words: str) -> None:
-    """Run a script beside this file on two ranks. test_trainers.py and tests/analysis do so with torchrun itself."""
+    """Run a script beside this file on two ranks. test_trainers.py does so with torchrun itself."""
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     group |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     ranks = [{**group, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
