@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from documents import records, write_config
 from framework import Framework
-from messages import told
+from messages import silent, told
 from opening import capture, opened
 from probe_format.errors import ConfigError, ProbeError, UsageError
 
@@ -130,8 +130,7 @@ def test_a_closed_debugger(framework: Framework, tmp_path: Path) -> None:
         pass
     with pytest.raises(UsageError, match="closed"):
         debugger.start()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with silent():
         debugger.stop()  # of "without start()" nothing is said
     with pytest.raises(UsageError, match=r"The PrecisionDebugger of this process is closed\. Make another"):
         framework.debugger.stop()

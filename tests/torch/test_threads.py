@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dumping import agrees, capture, construct, dumped, opened, records, report
+from messages import silent
 from probe_torch.training_threads import others_train
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -179,8 +180,7 @@ def test_counts_are_those_of_the_dump_while_threads_run(keys: dict[str, Any], tm
     try:
         for thread in threads:
             thread.start()
-        with warnings.catch_warnings(), opened(tmp_path, **keys) as debugger:
-            warnings.simplefilter("error")
+        with silent(), opened(tmp_path, **keys) as debugger:
             for _ in range(steps):
                 with debugger.one_step(net):
                     while_they_run()

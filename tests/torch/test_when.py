@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from contract_planted import *  # noqa: F403
 from contract_planted import LAST, RUNS, STEPS
 from contract_when import *  # noqa: F403
 from launching import run_ranks
+from messages import silent
 from planted_run import Planted
 from probe_analysis import ranks
 from probe_torch import PrecisionDebugger
@@ -92,8 +92,7 @@ def test_a_gradient_that_one_rank_did_not_average_is_found(planted: Any, tmp_pat
 @contextmanager
 def _said(pattern: str | None) -> Iterator[None]:
     if pattern is None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with silent():
             yield
     else:
         with pytest.warns(RuntimeWarning, match=pattern):

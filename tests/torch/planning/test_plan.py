@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,41 @@ def test_the_demo(tmp_path: Path) -> None:
     planned = plan(model, keys, next(batches()), optimizer=optimizer)
     assert planned.steps == 2 and planned.total is not None
     assert close(2 * planned.bytes, written(tmp_path / "dump").bytes)
+
+
+class Shared(Mapping[str, Any]):
+    """Inputs of a class whose copies share what they hold."""
+
+    def __init__(self, **held: Any) -> None:
+        self.held = held
+
+    def __getitem__(self, key: str) -> Any:
+        return self.held[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.held[key] = value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.held)
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+
+def test_inputs_of_a_class_whose_copies_share_what_they_hold_stay(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, batch: Shared) -> Tensor:
+            return self.layer(batch["x"]).sum() + sum(t.sum() for t in batch["more"])
+
+    x, more = torch.ones(2, 3), [torch.ones(4)]
+    batch = Shared(x=x, more=more)
+    planned = plan(Net(), {"level": "L0", "dump_path": str(tmp_path / "d")}, batch)
+    assert planned.records >= 2 and [*batch.held] == ["x", "more"]
+    assert batch["x"] is x and batch["more"] is more and type(more[0]) is Tensor
 
 
 def test_nothing_is_changed(tmp_path: Path) -> None:

@@ -89,13 +89,16 @@ class _Perturbation:
         changed = {key: item for key, item in items.items() if item is not value[key]}
         if not changed:
             return value
+        why = f"perturb cannot change a copy of a {type(value).__name__}: give dict(...) of it."
         if not isinstance(value, MutableMapping):
-            raise UsageError(
-                f"perturb cannot change a copy of a {type(value).__name__}: give dict(...) of it."
-            )
+            raise UsageError(why)
         found = copy.copy(value)
         for key, item in changed.items():
+            own = value[key]
             found[key] = item
+            if value[key] is not own:  # copies of this class share what they hold
+                value[key] = own
+                raise UsageError(why)
         return found
 
     def _dataclass(self, value: Any) -> Any:

@@ -83,11 +83,15 @@ class StandIns:
         """Return a value with fakes for its tensors: a tensor, or lists, tuples, dicts and dataclasses of them."""
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             made: Any = copy.copy(value)
             for key, v in value.items():
                 made[key] = self.value(v)
             return made
+        if isinstance(value, Mapping):  # of a class whose copies may share what they hold
+            for v in value.values():
+                self.value(v)  # the memo has fakes for their tensors then
+            return copy.deepcopy(value, self._memo)
         if isinstance(value, (list, tuple)):
             items = [self.value(v) for v in value]
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
