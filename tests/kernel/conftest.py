@@ -2,4 +2,4 @@
 
 from importable import make_importable
 
-make_importable(__file__)
+make_importable(__file__, "mindspore")

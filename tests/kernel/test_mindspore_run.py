@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from forks import free_port
+from mindspore_launching import FORKS, run_ranks
 from probe_kernel import KernelDump, settings
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mindspore") is None, reason="needs MindSpore")
@@ -31,15 +27,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("kernels") / "dump"
 
 
-def environment() -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if k not in NOTHING and not k.startswith("MS_")}
-    return {**kept, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings of MindSpore's in the environment of a run."""
+    for name in [k for k in os.environ if k in NOTHING or k.startswith("MS_")]:
+        monkeypatch.delenv(name)
 
 
 def ran(case: str, path: Path, **options: Any) -> dict[str, Any]:
     given = json.dumps({"case": case, "path": str(path), "options": options})
-    done = subprocess.run([sys.executable, SCRIPT, given], env=environment(), capture_output=True, text=True,
-                          timeout=300, check=False)  # fmt: skip
+    done = FORKS.run(str(SCRIPT), given, ends=None)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert lines, done.stderr[-3000:]
     return dict(json.loads(lines[0].removeprefix("RESULT")))
@@ -234,19 +231,7 @@ def test_two_ranks(folder: Path) -> None:
     given = json.dumps(
         {"case": "ranks", "path": str(folder), "options": {"iterations": [1]}, "answer": answer}
     )
-    msrun = Path(sys.executable).with_name("msrun")
-    for _ in range(3):  # the port may be taken meanwhile
-        command = [msrun, "--worker_num=2", "--local_worker_num=2", f"--master_port={free_port()}", "--join=True",
-                   f"--log_dir={folder.parent}/log", SCRIPT, given]  # fmt: skip
-        bin_first = f"{msrun.parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        process = subprocess.Popen(command, env={**environment(), "PATH": bin_first}, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
-        try:
-            if process.wait(300) == 0:
-                break
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    run_ranks(str(SCRIPT), given)
     for rank in (0, 1):
         result = json.loads(Path(f"{answer}.{rank}").read_text())
         assert result["rank"] == rank
