@@ -29,6 +29,11 @@ if not collect_ignore_glob:
         yield
         mindspore.set_context(mode=mindspore.PYNATIVE_MODE)
 
+    @pytest.fixture
+    def graph_mode(pynative: None) -> None:
+        """GRAPH_MODE, and PyNative again afterwards."""
+        mindspore.set_context(mode=mindspore.GRAPH_MODE)
+
     @pytest.fixture(autouse=True)
     def settled() -> Iterator[None]:
         """Leave no error of an operator to the next test: MindSpore may raise one again at whatever runs then.

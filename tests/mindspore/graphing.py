@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from documents import write_config
-from probe_mindspore import PrecisionDebugger
+from mindspore_dumping import collected
 
 
 class Dump:
@@ -48,14 +47,8 @@ class Dump:
 def dumped(path: Path, model: Any, **options: Any) -> Iterator[Dump]:
     """Record the graphs of ``model`` that run inside the block."""
     dump = Dump(path)
-    config = write_config(
-        path / "config", **{"dump": path / "dump", "level": "L0", "task": "tensor", **options}
-    )
-    with PrecisionDebugger(str(config)) as debugger:
-        debugger.start(model)
+    with collected(path, model, **{"level": "L0", "task": "tensor", **options}):
         yield dump
-        debugger.stop()
-        debugger.step()
     places = (path / "dump" / part / "step0" / "rank" for part in ("graph", ".", "pynative"))
     dump.directory = next(place for place in places if place.is_dir())
     dump.read()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -28,8 +31,8 @@ from probe_mindspore import PrecisionDebugger, plan
 from probe_mindspore.tensors.leaf import TensorLeaf
 
 __all__ = [
-    "FRAMEWORK", "Json", "agrees", "capture", "construct", "leaves", "load", "number", "opened", "rank_dir", "records",
-    "report", "strict", "validate", "write_config",
+    "FRAMEWORK", "Json", "agrees", "bits", "capture", "collected", "construct", "leaves", "load", "number", "opened",
+    "rank_dir", "records", "report", "strict", "trained", "validate", "write_config",
 ]  # fmt: skip
 
 
@@ -54,6 +57,30 @@ FRAMEWORK = Framework(
     forks=FORKS,
     hostile=16,
 )
+
+
+@contextmanager
+def collected(
+    folder: Path, model: Any = None, *, token_range: list[int] | None = None, **keys: Any
+) -> Iterator[Any]:
+    """Record what runs inside the block as one step; gives the debugger."""
+    with opened(folder, **keys) as debugger:
+        debugger.start(model, token_range)
+        yield debugger
+        debugger.stop()
+        debugger.step()
+
+
+def bits(value: Any) -> list[bytes]:
+    """The bytes of every tensor in nested tuples and lists."""
+    if isinstance(value, (tuple, list)):
+        return [one for item in value for one in bits(item)]
+    return [value.asnumpy().tobytes()]
+
+
+def trained(net: nn.Cell, *batch: Tensor) -> list[bytes]:
+    """The bits of a network's loss, and of the gradients of its weights."""
+    return bits(ms.value_and_grad(net, None, net.trainable_params())(*batch))
 
 
 def agrees(leaf: Json, values: np.ndarray, tolerance: float = 1e-6) -> bool:

@@ -14,7 +14,7 @@ FORKS = Forks("mindspore_warmed")
 
 
 def run_ranks(script: str, *words: str) -> None:
-    """Run a script beside this file on two ranks, with their scheduler. test_run.py does so with msrun itself."""
+    """Run a script on two ranks, with their scheduler. test_run.py does so with msrun itself."""
     group = {
         "MS_WORKER_NUM": "2",
         "MS_SCHED_HOST": "127.0.0.1",

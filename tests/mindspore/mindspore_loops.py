@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mindspore as ms
@@ -55,6 +55,25 @@ def batches(count: int) -> Iterator[tuple[Tensor, Tensor]]:
         )
 
 
+Work = Callable[[Tensor, Tensor], Any]
+
+
+def steps(h: Any, net: nn.Cell, step: Work, between: Callable[[Tensor], object] = lambda x: None) -> nn.Cell:
+    """Take four steps; between two of them do something else with a batch."""
+    for x, y in batches(4):
+        h.start(net)
+        step(x, y)
+        h.stop()
+        h.step()
+        between(x)
+    return net
+
+
+def by(take: Work, update: Callable[[Any], Any]) -> Work:
+    """Return a step of gradients and an update."""
+    return lambda x, y: update(take(x, y)[1])
+
+
 def functional(h: Any) -> nn.Cell:
     """The loop of MindSpore's own lessons, with an evaluation between two steps."""
     net = Net()
@@ -66,16 +85,13 @@ def functional(h: Any) -> nn.Cell:
         return loss(net(x), y)
 
     take = ms.value_and_grad(forward, None, optimizer.parameters)
-    for x, y in batches(4):
-        h.start(net)
-        _, gradients = take(x, y)
-        optimizer(gradients)
-        h.stop()
-        h.step()
+
+    def evaluate(x: Tensor) -> None:
         net.set_train(False)
         net(x)
         net.set_train()
-    return net
+
+    return steps(h, net, by(take, optimizer), evaluate)
 
 
 def untold(h: Any) -> nn.Cell:
@@ -87,13 +103,7 @@ def untold(h: Any) -> nn.Cell:
         return ops.cross_entropy(net(x), y)
 
     take = ms.value_and_grad(forward, None, net.trainable_params())
-    for x, y in batches(4):
-        h.start(net)
-        _, gradients = take(x, y)
-        optimizer(ops.clip_by_global_norm(gradients, 1.0))
-        h.stop()
-        h.step()
-    return net
+    return steps(h, net, by(take, lambda gradients: optimizer(ops.clip_by_global_norm(gradients, 1.0))))
 
 
 def train_cell(h: Any) -> nn.Cell:
@@ -102,12 +112,7 @@ def train_cell(h: Any) -> nn.Cell:
     optimizer = nn.SGD(net.trainable_params(), 0.1)
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimizer)
     step.set_train()
-    for x, y in batches(4):
-        h.start(net)
-        step(x, y)
-        h.stop()
-        h.step()
-    return net
+    return steps(h, net, step)
 
 
 def graph(h: Any) -> nn.Cell:
@@ -145,30 +150,19 @@ def jitted(h: Any) -> nn.Cell:
         optimizer(gradients)
         return loss
 
-    for x, y in batches(4):
-        h.start(net)
-        step(x, y)
-        h.stop()
-        h.step()
-    return net
+    return steps(h, net, step)
 
 
 def jitted_gradients(h: Any) -> nn.Cell:
     """The gradients are compiled, the update is not."""
     trainer = Trainer()
-    net, take, optimizer = trainer.net, trainer.take, trainer.optimizer
+    take = trainer.take
 
     @ms.jit
     def gradients_of(x, y):  # type: ignore[no-untyped-def]
         return take(x, y)
 
-    for x, y in batches(4):
-        h.start(net)
-        _, gradients = gradients_of(x, y)
-        optimizer(gradients)
-        h.stop()
-        h.step()
-    return net
+    return steps(h, trainer.net, by(gradients_of, trainer.optimizer))
 
 
 def model(h: Any) -> nn.Cell:
@@ -210,14 +204,12 @@ def together(h: Any) -> nn.Cell:
     optimizers = [nn.SGD(net.a.trainable_params(), 0.1), nn.Adam(net.b.trainable_params(), 1e-2)]
     weights = [p for optimizer in optimizers for p in optimizer.parameters]
     take = ms.value_and_grad(lambda x, y: ops.cross_entropy(net(x), y), None, ms.ParameterTuple(weights))
-    for x, y in batches(4):
-        h.start(net)
-        _, gradients = take(x, y)
+
+    def update(gradients: Any) -> None:
         optimizers[0](gradients[:2])
         optimizers[1](gradients[2:])
-        h.stop()
-        h.step()
-    return net
+
+    return steps(h, net, by(take, update))
 
 
 def distilled(h: Any) -> nn.Cell:
@@ -227,17 +219,10 @@ def distilled(h: Any) -> nn.Cell:
     teacher.set_train(False)
     optimizer = nn.Adam(net.trainable_params(), 1e-2)
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x: Tensor, _: Tensor) -> Tensor:
         return (net(x) - teacher(x)).abs().mean()
 
-    take = ms.value_and_grad(forward, None, optimizer.parameters)
-    for x, _ in batches(4):
-        h.start(net)
-        _, gradients = take(x)
-        optimizer(gradients)
-        h.stop()
-        h.step()
-    return net
+    return steps(h, net, by(ms.value_and_grad(forward, None, optimizer.parameters), optimizer))
 
 
 def averaged(h: Any) -> nn.Cell:
@@ -247,16 +232,13 @@ def averaged(h: Any) -> nn.Cell:
     average.set_train(False)
     optimizer = nn.Adam(net.trainable_params(), nn.cosine_decay_lr(0.0, 1e-2, 4, 1, 4))
     take = ms.value_and_grad(lambda x, y: ops.cross_entropy(net(x), y), None, optimizer.parameters)
-    for x, y in batches(4):
-        h.start(net)
-        _, gradients = take(x, y)
-        optimizer(gradients)
-        h.stop()
-        h.step()
+
+    def average_and_validate(x: Tensor) -> None:
         for kept, p in zip(average.get_parameters(), net.get_parameters(), strict=True):
             kept.set_data(kept * 0.9 + p * 0.1)
         average(x)
-    return net
+
+    return steps(h, net, by(take, optimizer), average_and_validate)
 
 
 def frozen(h: Any) -> nn.Cell:
@@ -265,13 +247,7 @@ def frozen(h: Any) -> nn.Cell:
     net.set_train(False)
     optimizer = nn.SGD(net.b.trainable_params(), 0.1)
     take = ms.value_and_grad(lambda x, y: ops.cross_entropy(net(x), y), None, optimizer.parameters)
-    for x, y in batches(4):
-        h.start(net)
-        _, gradients = take(x, y)
-        optimizer(gradients)
-        h.stop()
-        h.step()
-    return net
+    return steps(h, net, by(take, optimizer))
 
 
 def main(name: str, folder: str) -> None:

@@ -56,7 +56,6 @@ class Seen:
     Each is that of the whole tensor, from all who use it.
     """
 
-    again: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     gave: dict[Path, Array] = field(factory=dict)
@@ -165,7 +164,7 @@ def witnessed(model: nn.Cell) -> Iterator[dict[str, Seen]]:
 
     def call(key: str, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         copies: dict[int, Tensor] = {}
-        seen = calls[key] = Seen(run, _copied(args, copies), _copied(kwargs, copies))
+        seen = calls[key] = Seen(_copied(args, copies), _copied(kwargs, copies))
         for path, t in tensors([*args, *kwargs.values()]):
             if t.dtype in _FLOATS:
                 with suppress(RuntimeError):  # it takes no gradient

@@ -1,7 +1,7 @@
 """Small networks that between them do what real MindSpore training code does, and one way to train them all.
 
 Every case is seeded and takes a few milliseconds a step. Gradients are taken in each of the ways MindSpore
-offers (VARIANTS); what comes out is every loss, gradient and parameter, as arrays.
+offers (_STEPS); what comes out is every loss, gradient and parameter, as arrays.
 """
 
 from __future__ import annotations
@@ -265,7 +265,6 @@ CASES: dict[str, Case] = {
     "residual": (Residual, vectors),
     "inplace": (InPlace, vectors),
 }
-VARIANTS = ("value_and_grad", "grad_operation", "train_one_step", "accumulate", "inputs", "half")
 
 
 class Watch(Protocol):
@@ -334,7 +333,7 @@ def _result(loss: Any, grads: Any) -> Trace:
     return {"loss": array(loss), **{f"grad.{i}": array(g) for i, g in enumerate(grads)}}
 
 
-def _value_and_grad(model: nn.Cell, optimizer: nn.Optimizer) -> Step:
+def _value_and_grad(model: Callable[..., Any], optimizer: nn.Optimizer) -> Step:
     forward = ms.value_and_grad(model, None, optimizer.parameters)
 
     def step(batches: list[Batch]) -> Trace:
@@ -352,14 +351,7 @@ def _jit(model: nn.Cell, optimizer: nn.Optimizer) -> Step:
     def call(*batch):  # type: ignore[no-untyped-def]
         return model(*batch)
 
-    forward = ms.value_and_grad(call, None, optimizer.parameters)
-
-    def step(batches: list[Batch]) -> Trace:
-        loss, grads = forward(*batches[0])
-        optimizer(grads)
-        return _result(loss, grads)
-
-    return step
+    return _value_and_grad(call, optimizer)
 
 
 def _grad_operation(model: nn.Cell, optimizer: nn.Optimizer) -> Step:

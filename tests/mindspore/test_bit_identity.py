@@ -66,7 +66,7 @@ def assert_same(case: str, variant: str, watch: zoo.Watch) -> None:
     assert not changed, f"{len(changed)} of {len(watched)} values changed: {changed[:8]}"
 
 
-#: All cases at all levels with files are in test_zoo.py; here the weights are updated as well, and two steps are made.
+#: All cases at all levels with files are in test_truth.py; here weights are updated too, and two steps are made.
 @pytest.mark.parametrize(
     ("case", "level", "task"),
     cases(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from documents import strict
 from mindspore import Tensor, nn, ops
-from mindspore_dumping import opened, records, report
+from mindspore_dumping import collected, opened, records, report
 from probe_mindspore.hooks import autograd
 
 pytestmark = pytest.mark.usefixtures("pynative")
@@ -68,17 +68,13 @@ def run(net: Net, gradients: bool) -> list[Any]:
     return [t.asnumpy() for t in (loss, *grads)]
 
 
-@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+@pytest.mark.parametrize("level", [*(pytest.param(x, marks=pytest.mark.once) for x in ("L0", "L1")), "mix"])
 @pytest.mark.parametrize("gradients", [False, True], ids=["forward", "training"])
 @pytest.mark.parametrize("middle", [Used, Unused, Compiled])
 def test_the_run_gets_the_error(middle: type[nn.Cell], gradients: bool, level: str, tmp_path: Path) -> None:
     net = Net(middle())
-    with opened(tmp_path, level=level, step=[0]) as debugger:
-        debugger.start(net)
-        with pytest.raises(RuntimeError, match=OUTSIDE):
-            run(net, gradients)
-        debugger.stop()
-        debugger.step()
+    with collected(tmp_path, net, level=level, step=[0]), pytest.raises(RuntimeError, match=OUTSIDE):
+        run(net, gradients)
     ms.runtime.synchronize()
     reports = [strict(path) for path in tmp_path.rglob("report.json")]
     assert reports and not any(one.get("faults") for one in reports)
@@ -87,12 +83,11 @@ def test_the_run_gets_the_error(middle: type[nn.Cell], gradients: bool, level: s
 
 def test_the_record_says_where_it_came(tmp_path: Path) -> None:
     net = Net(Used())
-    with opened(tmp_path, level="mix", step=[0]) as debugger:
-        debugger.start(net)
-        with pytest.raises(RuntimeError, match=OUTSIDE) as caught:
-            run(net, False)
-        debugger.stop()
-        debugger.step()
+    with (
+        collected(tmp_path, net, level="mix", step=[0]),
+        pytest.raises(RuntimeError, match=OUTSIDE) as caught,
+    ):
+        run(net, False)
     assert "looked at a tensor" in str(caught.value.__cause__)
     found = records(tmp_path / "dump")
     (out,) = found["Functional.gather.0.forward"]["output"]
@@ -104,8 +99,7 @@ def test_the_record_says_where_it_came(tmp_path: Path) -> None:
 def test_a_kernel_that_mindspore_does_not_have(tmp_path: Path) -> None:
     """Its result raises at each look; that is no fault of Probe's."""
     net = Net(nn.ReLU())
-    with opened(tmp_path, level="L1", step=[0]) as debugger:
-        debugger.start(net)
+    with collected(tmp_path, net, level="L1", step=[0]):
 
         def forward(x: Tensor) -> Tensor:
             ms.mint.norm(x)
@@ -113,8 +107,6 @@ def test_a_kernel_that_mindspore_does_not_have(tmp_path: Path) -> None:
 
         with pytest.raises(RuntimeError, match="unregistered"):
             ms.value_and_grad(forward, 0)(Tensor(np.ones((3, 4), np.float32)))[0].asnumpy()
-        debugger.stop()
-        debugger.step()
     assert not report(tmp_path / "dump").get("faults")
 
 
@@ -127,11 +119,8 @@ class Odd(Tensor):
 
 
 def test_what_only_probe_fails_at_is_not_handed_on(tmp_path: Path) -> None:
-    with opened(tmp_path, level="L1", step=[0]) as debugger:
-        debugger.start()
+    with collected(tmp_path, level="L1", step=[0]):
         out = ops.relu(Odd(np.ones(4, np.float32)))
-        debugger.stop()
-        debugger.step()
     assert out.asnumpy().tolist() == [1.0] * 4
     (given,) = records(tmp_path / "dump")["Functional.relu.0.forward"]["input_args"]
     assert given["unsupported"] == "cannot be read (ValueError: no shape)"
@@ -155,10 +144,7 @@ def test_a_write_that_mindspore_2_7_takes_ill_is_none(tmp_path: Path) -> None:
         cache.copy_(cache * 3.0)
         return (cache * weight).sum()
 
-    with opened(tmp_path, level="L1", step=[0]) as debugger:
-        debugger.start()
+    with collected(tmp_path, level="L1", step=[0]):
         for _ in range(2):
             assert ms.grad(forward)(weight).asnumpy().tolist() == cache.asnumpy().tolist()
-        debugger.stop()
-        debugger.step()
     assert cache.asnumpy().tolist() == [9.0] * 4

@@ -17,6 +17,7 @@ from faults import broken, broken_callback
 from framework import Framework
 from gradient_nets import values
 from mindspore import Tensor, nn, ops
+from mindspore_dumping import bits
 from probe_mindspore.graph import host_callback, taps
 from probe_mindspore.graph.calls import GraphCalls
 from probe_mindspore.hooks import autograd, gradients, uncompiled_hooks
@@ -74,7 +75,7 @@ def step(net: Net) -> list[bytes]:
     optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
     loss, grads = ms.value_and_grad(net, None, optimizer.parameters)(values(2, 4))
     optimizer(grads)
-    return [t.asnumpy().tobytes() for t in (loss, *grads, *net.get_parameters())]
+    return bits([loss, *grads, *net.get_parameters()])
 
 
 #: No function is replaced at L0: there a Cell alone leads to us.

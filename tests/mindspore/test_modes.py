@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import probe_format
 import pytest
 from mindspore import Tensor, nn
-from mindspore_dumping import opened, records, report
+from mindspore_dumping import bits, collected, opened, records, report
 from probe_mindspore.graph import taps
 
 LEVELS = [pytest.param("L0", marks=pytest.mark.once), "mix"]
@@ -59,7 +59,7 @@ def run(
         return loss, grads
 
     step = ms.jit(train) if in_function else train
-    bits = []
+    found = []
 
     def both(debugger: Any) -> None:
         for _ in range(2):
@@ -69,21 +69,14 @@ def run(
             if debugger is not None:
                 debugger.stop()
                 debugger.step()
-            bits.extend(t.asnumpy().tobytes() for t in (loss, *grads))
+            found.extend(bits((loss, grads)))
 
     if folder is None:
         both(None)
     else:
         with opened(folder, level=level) as debugger:
             both(debugger)
-    return bits + [p.asnumpy().tobytes() for p in net.get_parameters()]
-
-
-@pytest.fixture
-def graph_mode() -> Iterator[None]:
-    ms.set_context(mode=ms.GRAPH_MODE)
-    yield
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+    return found + bits(list(net.get_parameters()))
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -189,21 +182,6 @@ def test_a_graph_that_takes_no_taps_is_told_where_the_step_is(
         assert "no tap can be here" in why["inside the graph of run.<locals>.train"]
 
 
-@pytest.mark.usefixtures("graph_mode")
-def test_token_range_in_graph_mode(tmp_path: Path) -> None:
-    ms.set_seed(1)
-    net = Net(Plain)
-    with opened(tmp_path, level="L0") as debugger:
-        debugger.start(net, token_range=[1, 2])
-        for i in range(4):
-            net(Tensor(np.full((3, 4), i, np.float32)))
-        debugger.stop()
-        debugger.step()
-    found = records(tmp_path / "dump")
-    firsts = [r["input_args"][0]["Max"] for name, r in found.items() if name.startswith("Cell.first.")]
-    assert firsts == [1.0, 2.0]
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_pynative_alone_leaves_no_graph_folder(level: str, tmp_path: Path) -> None:
     assert run(Plain, tmp_path, level) == run(Plain, None)
@@ -234,11 +212,8 @@ def test_mix_in_graph_mode_has_both(tmp_path: Path) -> None:
 def test_an_entry_that_matched_nothing_is_told_once(
     kind: type[nn.Cell], wanted: list[str], tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
-    with opened(tmp_path, level="L0", list=wanted) as debugger:
-        net = Net(kind)
-        debugger.start(net)
+    net = Net(kind)
+    with collected(tmp_path, net, level="L0", list=wanted):
         net(Tensor(np.ones((3, 4), np.float32)))
-        debugger.stop()
-        debugger.step()
     told = [str(w.message) for w in recwarn if "matched nothing" in str(w.message)]
     assert len(told) == 1 and "'no.such'" in told[0] and "/graph/" not in told[0]

@@ -13,7 +13,7 @@ import mindspore as ms
 import pytest
 import reference_cells
 from mindspore import Tensor, nn, ops
-from mindspore_dumping import opened, rank_dir
+from mindspore_dumping import collected, rank_dir
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
@@ -36,11 +36,8 @@ def dump(level: str, kind: str, factor: float = 1.0) -> Path:
     net.head.weight.set_data(Tensor(net.head.weight.asnumpy() * factor))
     x, y = reference_cells.data()
     forward = ms.value_and_grad(lambda x, y: net(x, y), None, net.trainable_params())
-    with opened(folder, level=level, **KINDS[kind]) as debugger:
-        debugger.start(net)
+    with collected(folder, net, level=level, **KINDS[kind]):
         forward(x, y)
-        debugger.stop()
-        debugger.step()
     return rank_dir(folder / "dump")
 
 
@@ -70,11 +67,8 @@ def test_a_mask_and_what_looks_like_a_formula_are_compared(level: str) -> None:
     """msprobe's compare ends at a text that begins as a formula of a spreadsheet does."""
     folder, net = Path(mkdtemp()), nn.SequentialCell(nn.Dense(4, 4))
     net.masked = Masked()
-    with opened(folder, level=level, task="statistics") as debugger:
-        debugger.start(net)
+    with collected(folder, net, level=level, task="statistics"):
         net.masked(net(ops.ones((4, 4), ms.float32)), "=mean")
-        debugger.stop()
-        debugger.step()
     rank = rank_dir(folder / "dump")
     text = (rank / "dump.json").read_text()
     assert level == "L0" or '" -inf"' in text

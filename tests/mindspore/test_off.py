@@ -13,7 +13,7 @@ import mindspore
 import mindspore_zoo as zoo
 import pytest
 from mindspore import Tensor, ops
-from mindspore_dumping import opened, rank_dir, records
+from mindspore_dumping import collected, opened, rank_dir, records
 
 OWNERS = ("mindspore", "numpy", "copy", "pickle", "builtins", __name__)
 
@@ -92,12 +92,8 @@ def test_an_exception_in_the_model_goes_through_and_leaves_nothing(tmp_path: Pat
             raise KeyError("mine")
 
     model, before = Broken(), namespaces()
-    with opened(tmp_path, level="mix") as debugger:
-        debugger.start(model)
-        with pytest.raises(KeyError, match="mine"):
-            model(Tensor([1.0]))
-        debugger.stop()
-        debugger.step()
+    with collected(tmp_path, model, level="mix"), pytest.raises(KeyError, match="mine"):
+        model(Tensor([1.0]))
     left = [c for c in changes(before, namespaces()) if not any(k in c for k in CACHES)]
     assert not left, left[:10]
     assert "Functional.relu.0.forward" in records(tmp_path / "dump")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from contract_on_non_finite import *  # noqa: F403
 from mindspore import Tensor, amp, nn, ops
-from mindspore_dumping import opened
+from mindspore_dumping import collected, opened
 from probe_format.errors import NonFiniteError
 
 pytestmark = pytest.mark.usefixtures("pynative")
@@ -20,12 +20,9 @@ def test_an_overflow_that_a_scaler_skips_triggers_nothing(tmp_path: Path) -> Non
     scaler = amp.DynamicLossScaler(1e38, 2, 1)
     x = Tensor(np.full((3, 2), 100, np.float32))
     grad = ms.value_and_grad(lambda x: scaler.scale(net(x).sum()), None, net.trainable_params())
-    with opened(tmp_path, level="mix", on_non_finite="raise") as debugger:
-        debugger.start(net)
+    with collected(tmp_path, net, level="mix", on_non_finite="raise"):
         _, grads = grad(x)
         finite = amp.all_finite(scaler.unscale(grads))
-        debugger.stop()
-        debugger.step()
     assert not bool(finite)
 
 

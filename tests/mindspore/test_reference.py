@@ -12,7 +12,7 @@ from typing import Any
 import mindspore as ms
 import pytest
 import reference_cells
-from mindspore_dumping import Json, number, opened, rank_dir, strict
+from mindspore_dumping import Json, collected, number, rank_dir, strict
 from probe_mindspore.hooks.autograd import GRAPH
 
 CORPUS = Path(__file__).parents[1] / "format" / "corpus" / "mindspore"
@@ -38,11 +38,8 @@ def probe(level: str) -> Path:
     net.set_train()
     x, y = reference_cells.data()
     forward = ms.value_and_grad(lambda x, y: net(x, y), None, net.trainable_params())
-    with opened(folder, level=level) as debugger:
-        debugger.start(net)
+    with collected(folder, net, level=level):
         forward(x, y)
-        debugger.stop()
-        debugger.step()
     return rank_dir(folder / "dump")
 
 

@@ -22,6 +22,7 @@ from messages import silent
 from mindspore_dumping import (
     agrees,
     capture,
+    collected,
     construct,
     leaves,
     load,
@@ -86,7 +87,7 @@ def text_work(model: Any) -> Any:
 def test_torch_stands_on_mindspore() -> None:
     assert isinstance(torch.tensor(0.0), mindspore.Tensor)
     found = module_kind.detect()
-    assert (found.framework, found.prefix, found.kind) == ("mindtorch", "Module", nn.Module)
+    assert (found.framework, found.prefix, found.module_class) == ("mindtorch", "Module", nn.Module)
     assert module_kind.source_of_torch("torch.nn.functional") == "mindtorch.nn.functional"
     assert module_kind.source_of_torch("torch") == "mindtorch"
 
@@ -301,12 +302,9 @@ def test_afterwards_all_is_as_before(tmp_path: Path) -> None:
 # ---------------- the rest of Probe
 def test_token_range_counts_calls_of_the_model(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2))
-    with opened(tmp_path, level="L0") as debugger:
-        debugger.start(model, token_range=[1, 2])
+    with collected(tmp_path, model, token_range=[1, 2], level="L0"):
         for _ in range(4):
             model(ones(1, 2))
-        debugger.stop()
-        debugger.step()
     assert list(records(tmp_path / "dump")) == ["Module.0.Linear.forward.0", "Module.0.Linear.forward.1"]
 
 

@@ -17,10 +17,11 @@ ms = pytest.importorskip("mindspore")
 from bytecode import needs_bytecode  # noqa: E402
 from graph_nets import batch, build  # noqa: E402
 from mindspore import Parameter, Tensor, nn  # noqa: E402
-from mindspore_dumping import opened, records, report  # noqa: E402
+from mindspore_dumping import collected, opened, records, report, trained  # noqa: E402
 from mindspore_launching import FORKS  # noqa: E402
 from probe_format.cli.main import main as probe  # noqa: E402
 from probe_mindspore.graph.taps import BYTECODE  # noqa: E402
+from probe_mindspore.hooks.modules import is_bytecode  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 
@@ -56,30 +57,22 @@ class Net(nn.Cell):
         return self.a(x).sum()
 
 
-def first_order(net: Any) -> list[bytes]:
-    loss, grads = ms.value_and_grad(net, None, net.trainable_params())(batch())
-    return [t.asnumpy().tobytes() for t in (loss, *grads)]
-
-
 def second_order(net: Any) -> list[bytes]:
     return [ms.grad(lambda x: ms.grad(net)(x).sum())(batch()).asnumpy().tobytes()]
 
 
-def dump(folder: Path, net: Any, work: Any, level: str = "L0", **start: Any) -> Any:
-    with opened(folder, level=level) as debugger:
-        debugger.start(net, **start)
-        result = work()
-        debugger.stop()
-        debugger.step()
-    return result
+def dump(folder: Path, net: Any, work: Any, level: str = "L0", **more: Any) -> Any:
+    with collected(folder, net, level=level, **more):
+        return work()
 
 
 @needs_bytecode
 @pytest.mark.parametrize("level", ["L0", "mix"])
 def test_bytecode_runs_as_it_is_and_the_report_says_why_it_is_dark(level: str, tmp_path: Path) -> None:
     net = build(lambda: Net(Bytecode))
-    without = first_order(net)
-    assert dump(tmp_path, net, lambda: first_order(net), level) == without
+    assert is_bytecode(net.a) and not is_bytecode(Jitted())
+    without = trained(net, batch())
+    assert dump(tmp_path, net, lambda: trained(net, batch()), level) == without
     told = {item["what"]: item["why"] for item in report(tmp_path / "dump")["not_seen"]}
     assert told["inside a"] == BYTECODE
     assert "Cell.a.act.Tanh" in told
@@ -95,7 +88,7 @@ def test_gradients_of_gradients_pass_by_the_taps(tmp_path: Path) -> None:
 
 def test_a_gradient_of_a_parameter_is_recorded_once(tmp_path: Path) -> None:
     net = build(lambda: Net(Jitted))
-    dump(tmp_path, net, lambda: first_order(net))
+    dump(tmp_path, net, lambda: trained(net, batch()))
     found = [name for name in records(tmp_path / "dump" / "graph") if "parameters_grad" in name]
     assert found == ["Cell.a.Jitted.parameters_grad"]
 
@@ -141,8 +134,8 @@ def test_token_range_counts_the_calls_of_graphs(graph: bool, tmp_path: Path) -> 
 def test_a_shape_that_only_the_run_knows(tmp_path: Path) -> None:
     net = build(lambda: Net(Jitted))
     net.a.set_inputs(Tensor(shape=[None, 3], dtype=ms.float32))
-    without = first_order(net)
-    assert dump(tmp_path, net, lambda: first_order(net)) == without
+    without = trained(net, batch())
+    assert dump(tmp_path, net, lambda: trained(net, batch())) == without
     found = report(tmp_path / "dump" / "graph")
     assert found["faults"] == []
     (why,) = {i["why"] for i in found["not_seen"] if i["what"].startswith("tensors of")}
@@ -152,7 +145,7 @@ def test_a_shape_that_only_the_run_knows(tmp_path: Path) -> None:
 def test_a_gradient_that_nobody_asked_for_is_none_and_not_lost(tmp_path: Path) -> None:
     ms.set_context(mode=ms.GRAPH_MODE)
     net = build(lambda: Net(Plain))
-    dump(tmp_path, net, lambda: first_order(net))
+    dump(tmp_path, net, lambda: trained(net, batch()))
     found = records(tmp_path / "dump")["Cell.a.Plain.backward.0"]
     assert found["input"][0]["Norm"] and found["output"] == [None]
 

@@ -14,6 +14,7 @@ ms = pytest.importorskip("mindspore")
 from graph_everyday import NETS, Aux, Branch, Truth, batch, build  # noqa: E402
 from graphing import dumped  # noqa: E402
 from mindspore import Tensor, nn  # noqa: E402
+from mindspore_dumping import bits  # noqa: E402
 from probe_mindspore.graph import save  # noqa: E402
 from probe_mindspore.graph.taps import HOOKED  # noqa: E402
 
@@ -23,9 +24,7 @@ pytestmark = pytest.mark.usefixtures("pynative")
 def run(net: Any) -> list[bytes]:
     """Bits of the loss, of what comes beside it, and of the gradients of all weights."""
     taking = ms.value_and_grad(net, None, net.trainable_params(), has_aux=isinstance(net, Aux))
-    value, gradients = taking(batch())
-    values = value if isinstance(value, tuple) else (value,)
-    return [t.asnumpy().tobytes() for t in (*values, *gradients)]
+    return bits(taking(batch()))
 
 
 def close(one: Any, other: Any) -> bool:
@@ -90,7 +89,7 @@ def test_a_whole_step_in_the_graph_with_its_loss_scaler(tmp_path: Path) -> None:
         step = Step(net).set_train()
         with dumped(tmp_path, net) if watched else nullcontext() as dump:
             step(batch())
-        ends.append([p.asnumpy().tobytes() for p in (*net.trainable_params(), *step.optimizer.moments)])
+        ends.append(bits([*net.trainable_params(), *step.optimizer.moments]))
     assert ends[0] == ends[1] and dump is not None
     # what arrives at a weight is the gradient of the scaled loss; the first momentum is that of the loss
     names = (name for name, p in net.parameters_and_names() if p.requires_grad)

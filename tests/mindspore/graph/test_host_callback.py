@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,7 @@ from probe_mindspore.graph.value_layouts import DYNAMIC, UnknownValue  # noqa: E
 DTYPES = "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ complex64 complex128"
 
 
-@pytest.fixture(autouse=True)
-def graph_mode() -> Iterator[None]:
-    ms.set_context(mode=ms.GRAPH_MODE)
-    yield
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+pytestmark = pytest.mark.usefixtures("graph_mode")
 
 
 class Log:
@@ -58,11 +53,13 @@ def _copied(value: Any) -> Any:
     return (value.dtype, widen(value.data, value.narrow) if value.narrow else value.data.copy())
 
 
-class Watched(nn.Cell):
+class Calling(nn.Cell):
     def __init__(self, log: Log) -> None:
         super().__init__()
         self.call = HostCall(log)
 
+
+class Watched(Calling):
     def construct(self, x):
         self.call(x)
         return x
@@ -90,11 +87,7 @@ def test_a_scalar_keeps_its_bits(value: float) -> None:
     assert log.values[0][1].tobytes() == np.float64(value).tobytes()
 
 
-class Nest(nn.Cell):
-    def __init__(self, log: Log) -> None:
-        super().__init__()
-        self.call = HostCall(log)
-
+class Nest(Calling):
     def construct(self, x, e):
         self.call({"a": x, "l": [e, (None, True, 1, 1.0, "text", x)], "no": ()}, FIRST, 7, 8)
         return x
@@ -112,11 +105,7 @@ def test_a_nest_keeps_its_shape() -> None:
     assert inner[:5] == (None, True, 1, 1.0, "text") and [type(v) for v in inner[1:4]] == [bool, int, float]
 
 
-class Many(nn.Cell):
-    def __init__(self, log: Log) -> None:
-        super().__init__()
-        self.call = HostCall(log)
-
+class Many(Calling):
     def construct(self, x):
         few = ()
         for _ in range(64):
@@ -133,12 +122,8 @@ def test_64_tensors_at_once_and_a_word_for_more() -> None:
     assert "more tensors" in log.values[1]
 
 
-class InOrder(nn.Cell):
+class InOrder(Calling):
     """Calls that nothing ties together, two of them equal, and calls in a loop."""
-
-    def __init__(self, log: Log) -> None:
-        super().__init__()
-        self.call = HostCall(log)
 
     def construct(self, x):
         token = self.call(x, FIRST, 1)

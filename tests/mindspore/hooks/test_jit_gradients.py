@@ -11,12 +11,13 @@ import pytest
 from gradient_nets import values
 from jit_forms import CONSTANT, FORMS, WEIGHT, Around, slot, truth
 from mindspore import Tensor, nn, ops
-from mindspore_dumping import agrees, capture, opened, records, report
+from mindspore_dumping import agrees, bits, capture, collected, records, report, trained
 from mindspore_hooks import held_compilations
 from probe_mindspore.hooks import gradients
 from probe_mindspore.hooks.nodes import InputGradients
 
 pytestmark = pytest.mark.usefixtures("pynative")
+LEVELS = [pytest.param("L0", marks=pytest.mark.once), "mix"]
 
 
 def _get(slots: Any, path: tuple[Any, ...]) -> Any:
@@ -25,7 +26,7 @@ def _get(slots: Any, path: tuple[Any, ...]) -> Any:
     return slots
 
 
-@pytest.mark.parametrize("level", ["L1", "mix"])
+@pytest.mark.parametrize("level", [pytest.param("L1", marks=pytest.mark.once), "mix"])
 @pytest.mark.parametrize("form", FORMS)
 def test_each_argument_has_its_own_gradient(form: str, level: str, tmp_path: Path) -> None:
     function, arguments, taking, not_taking = FORMS[form]
@@ -37,8 +38,7 @@ def test_each_argument_has_its_own_gradient(form: str, level: str, tmp_path: Pat
         return jitted(*args, **kwargs).sum()
 
     def run() -> list[bytes]:
-        loss, (gx, gw) = ms.value_and_grad(network, 0, [WEIGHT])(values(2, 4))
-        return [t.asnumpy().tobytes() for t in (loss, gx, *gw)]
+        return bits(ms.value_and_grad(network, 0, [WEIGHT])(values(2, 4)))
 
     without, seen = run(), []
     model = nn.SequentialCell(nn.Dense(4, 4))
@@ -52,7 +52,7 @@ def test_each_argument_has_its_own_gradient(form: str, level: str, tmp_path: Pat
         assert _get(slots, slot(function, made, path)) is None, path
 
 
-@pytest.mark.parametrize("level", ["L0", "mix"])
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("argument", [None, 0, 1])
 def test_a_mask_has_not_the_gradient_of_the_input(argument: int | None, level: str, tmp_path: Path) -> None:
     net, args = Around(), (values(4, seed=8), values(2, 4))
@@ -60,7 +60,8 @@ def test_a_mask_has_not_the_gradient_of_the_input(argument: int | None, level: s
     weight, bias = net.masked.d.weight.asnumpy(), net.masked.d.bias.asnumpy()
     mask, x = (a.asnumpy() for a in args)
     expected = [(x @ weight.T + bias).sum(0), np.ones((2, 1)) @ (mask[None] @ weight)]
-    capture_records(tmp_path, lambda: run(*args), net, level)
+    with collected(tmp_path, net, level=level):
+        run(*args)
     data = records(tmp_path / "dump" / "pynative")
     for name in ("Cell.masked.Masked.backward.0", "Jit.Masked.0.backward"):
         if name in data:
@@ -68,14 +69,6 @@ def test_a_mask_has_not_the_gradient_of_the_input(argument: int | None, level: s
             for n in (0, 1):  # what the run needs no gradient of has none
                 assert agrees(slots[n], expected[n]) if argument == n else slots[n] is None, (name, n)
     assert ("Jit.Masked.0.backward" in data) == (level == "mix")
-
-
-def capture_records(folder: Path, work: Any, model: Any, level: str) -> None:
-    with opened(folder, level=level) as debugger:
-        debugger.start(model)
-        work()
-        debugger.stop()
-        debugger.step()
 
 
 @pytest.mark.parametrize("scaler", [ms.amp.StaticLossScaler(8.0), ms.amp.DynamicLossScaler(8.0, 2, 10)])
@@ -87,7 +80,7 @@ def test_a_scaled_loss(scaler: Any, tmp_path: Path) -> None:
         loss, grads = forward(values(2, 4))
         grads = scaler.unscale(grads)
         scaler.adjust(ms.amp.all_finite(grads))
-        return [t.asnumpy().tobytes() for t in (loss, *grads)]
+        return bits((loss, grads))
 
     without, seen = run(), []
     data = capture(tmp_path, lambda: seen.extend(run()), net, level="mix")
@@ -110,16 +103,11 @@ class Mapped(nn.Cell):
         return ops.vmap(_weighted, (None, 0))(CONSTANT[0], self.d(x)).sum()
 
 
-@pytest.mark.parametrize("level", ["L0", "mix"])
+@pytest.mark.parametrize("level", LEVELS)
 def test_vmap_inside_a_cell(level: str, tmp_path: Path) -> None:
-    net = Mapped()
-
-    def run() -> list[bytes]:
-        loss, grads = ms.value_and_grad(net, None, net.trainable_params())(values(2, 4))
-        return [t.asnumpy().tobytes() for t in (loss, *grads)]
-
-    without, seen = run(), []
-    data = capture(tmp_path, lambda: seen.extend(run()), net, level=level)
+    net, seen = Mapped(), []
+    without = trained(net, values(2, 4))
+    data = capture(tmp_path, lambda: seen.extend(trained(net, values(2, 4))), net, level=level)
     assert seen == without and report(tmp_path / "dump")["faults"] == []
     told = data["Cell.d.Dense.backward.0"]["input"][0]
     assert agrees(told, np.tile(CONSTANT[0].asnumpy(), (2, 1)))
@@ -161,11 +149,8 @@ def test_two_keywords_of_a_jitted_cell_are_not_told_apart(tmp_path: Path) -> Non
     net.inner = Thrice()
     h = values(3)
     run = ms.grad(lambda x: (lambda y: net.inner(y, v=y, k=y).sum())(x * 1))
-    with opened(tmp_path, level="L0") as debugger:
-        debugger.start(net)
+    with collected(tmp_path, net, level="L0"):
         run(h)
-        debugger.stop()
-        debugger.step()
     slots = records(tmp_path / "dump" / "pynative")["Cell.inner.Thrice.backward.0"]["output"]
     assert all(agrees(s, np.full(3, 10.0)) and len(s["shared_with"]) == 2 for s in slots)
 
@@ -200,8 +185,7 @@ def test_a_jitted_function_is_given_what_is_hooked(
 
         made, given = ms.jit(begin) if first == "jitted" else net.same, ms.jit(end)
         take = ms.value_and_grad(lambda x: given(made(x)).sum(), 0, net.trainable_params())
-        loss, (gx, gw) = take(values(2, 4))
-        return [t.asnumpy().tobytes() for t in (loss, gx, *gw)]
+        return bits(take(values(2, 4)))
 
     without, seen = run(), []
     held = held_compilations(monkeypatch)

@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn
-from mindspore_dumping import agrees, capture, construct, load, opened, records, report
+from mindspore_dumping import agrees, capture, collected, construct, load, records, report
 from probe_mindspore.hooks import gradients
 from probe_mindspore.hooks.modules import watched_calls
 from probe_mindspore.module_kind import CELLS
@@ -202,13 +202,10 @@ def test_an_exception_costs_the_output_alone(tmp_path: Path) -> None:
             raise ValueError("on purpose")
 
     net = nn.SequentialCell(nn.Dense(4, 4), Broken())
-    with opened(tmp_path, level="L0") as debugger:
-        debugger.start(net)
+    with collected(tmp_path, net, level="L0"):
         with pytest.raises(ValueError, match="on purpose"):
             net(tensor(2, 4))
         net[0](tensor(2, 4))
-        debugger.stop()
-        debugger.step()
     data = records(tmp_path / "dump")
     assert data["Cell.1.Broken.forward.0"]["raised"] == "ValueError: on purpose"
     assert data["Cell.0.Dense.forward.1"]["output"]

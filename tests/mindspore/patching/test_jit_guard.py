@@ -14,6 +14,7 @@ import pytest
 from bytecode import CAPTURES_BYTECODE, needs_bytecode
 from mindspore import Tensor, mint, nn, ops
 from mindspore._c_expression import GraphExecutor_
+from mindspore_dumping import bits, trained
 from mindspore_launching import FORKS
 from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.jit_guard import jit_places
@@ -94,12 +95,6 @@ def graph_mode() -> Iterator[None]:
         ms.set_context(mode=ms.PYNATIVE_MODE)
 
 
-def bits(value: Any) -> list[bytes]:
-    if isinstance(value, (tuple, list)):
-        return [part for item in value for part in bits(item)]
-    return [value.asnumpy().tobytes()]
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_a_function(mode: str, guarded: Any, tap: Recorder) -> None:
     want = bits(ms.jit(function, capture_mode=mode)(X))
@@ -123,16 +118,13 @@ def test_compiled_before_and_run_while_patched(guarded: Any, tap: Recorder) -> N
 
 @pytest.mark.parametrize("kind", [Ast, pytest.param(Bytecode, marks=needs_bytecode)])
 def test_a_cell_with_gradients(kind: type[Plain], guarded: Any, tap: Recorder) -> None:
-    def run(net: Plain) -> list[bytes]:
-        return bits(ms.value_and_grad(net, None, net.trainable_params())(X))
-
     ms.set_seed(1)
-    want = run(kind())
+    want = trained(kind(), X)
     ms.set_seed(1)
     net = kind()
     with guarded(net):
-        during = run(net)
-    assert during == want == run(net)
+        during = trained(net, X)
+    assert during == want == trained(net, X)
     assert tap.calls == [f"Jit.{kind.__name__}"]
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore.common.initializer import Normal, initializer
+from mindspore_dumping import bits
 from probe_mindspore.patching.apis import load_apis
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.patching.regions import OPTIMIZER, step_regions
@@ -96,7 +97,7 @@ def test_an_optimizer_is_a_node(name: str, collecting: Any, log: Log) -> None:
         net, optimizer, grads = trained(OPTIMIZERS[name])
         log.take()
         optimizer(grads)
-        return [weight.asnumpy().tobytes() for weight in net.trainable_params()]
+        return bits(net.trainable_params())
 
     want = run()
     with collecting():

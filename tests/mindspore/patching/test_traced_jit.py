@@ -44,7 +44,7 @@ assert run() == seen
 
 
 @pytest.mark.parametrize("first", ["before", "started"])
-@pytest.mark.parametrize("level", ["L0", "mix"])
+@pytest.mark.parametrize("level", [pytest.param("L0", marks=pytest.mark.once), "mix"])
 def test_cells_of_a_traced_function_are_told_as_inside_its_graph(
     tmp_path: Path, level: str, first: str
 ) -> None:

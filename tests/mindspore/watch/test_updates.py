@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from contract_watch import rows_of
 from mindspore import Tensor, nn
+from mindspore_dumping import bits
 from probe_format.watch import WatchFile, watch_files
 from probe_mindspore import PrecisionDebugger, ProbeStep
 
@@ -87,7 +88,7 @@ def trained_by_the_model(folder: Path | None, *, graph: bool) -> list[bytes]:
             dump_path=str(folder), task="watch", moments=True, updates=True, list=["0."]
         ) as debugger:
             model.train(1, data, callbacks=[ProbeStep(debugger)], dataset_sink_mode=False)
-    return [p.asnumpy().tobytes() for p in net.get_parameters()]
+    return bits(list(net.get_parameters()))
 
 
 def by_hand() -> list[dict[tuple[str, str], float]]:

@@ -16,15 +16,17 @@ from mindspore._c_expression import MSContext, ms_ctx_param
 _VARIABLE = "MS_COMPILER_CACHE_ENABLE"
 
 
-def is_on() -> bool:
-    """Return whether the cache is on."""
+def _is_on() -> bool:
     setting = mindspore.get_context("enable_compile_cache")
     return setting is True or setting == 1 or (not setting and os.environ.get(_VARIABLE) == "1")
 
 
 @contextmanager
 def off() -> Iterator[None]:
-    """Switch the cache off while open, without MindSpore logging it."""
+    """Switch the cache off while open, without MindSpore logging it, if it is on."""
+    if not _is_on():
+        yield
+        return
     before = os.environ.pop(_VARIABLE, None)
     context: Any = MSContext.get_instance()
     setting = context.get_param(ms_ctx_param.enable_compile_cache)

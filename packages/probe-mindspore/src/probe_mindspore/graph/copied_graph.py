@@ -11,10 +11,9 @@ from types import MappingProxyType
 from typing import Any
 
 from attrs import define, field
-from mindspore import Tensor
 
 from probe_mindspore.patching.compile_hook import API
-from probe_mindspore.tensors.tensor_view import TensorView, view_of
+from probe_mindspore.tensors.tensor_view import TensorView, view_of, views_of
 
 from .host_callback import deliver
 from .replay_plan import PlannedMessage, ReplayPlan, Source, replay_plan
@@ -133,7 +132,7 @@ class CopiedGraph:
 
         Raises ReplayError where there is no copy.
         """
-        plan, (own, one), real = self.planned(), begun, list(_views(out))
+        plan, (own, one), real = self.planned(), begun, views_of(out)
         found = self._result(one)
         draws = _DRAWS if plan.random and plan.whole else 0
         end = time.monotonic() + _DRAWING
@@ -250,16 +249,3 @@ def _equal(one: Sequence[TensorView], other: Sequence[TensorView]) -> bool:
         and a.data.tobytes() == b.data.tobytes()
         for a, b in pairs
     )
-
-
-def _views(value: Any) -> Iterator[TensorView]:
-    for one in flat(value):
-        if isinstance(one, Tensor):
-            yield view_of(one)
-
-
-def flat(value: Any) -> list[Any]:
-    """Return the items of nested lists and tuples."""
-    if isinstance(value, list | tuple):
-        return [one for item in value for one in flat(item)]
-    return [value]

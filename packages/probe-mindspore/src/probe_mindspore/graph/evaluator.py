@@ -19,7 +19,7 @@ from mindspore.train.mind_ir_pb2 import ModelProto
 from probe_mindspore.graph.replay_process import READY, Evaluated, ReplayError
 from probe_mindspore.graph.value_files import read_values, write_values
 from probe_mindspore.patching.compile_hook import API
-from probe_mindspore.tensors.tensor_view import TensorView, view_of
+from probe_mindspore.tensors.tensor_view import TensorView, view_of, views_of
 
 _NOT_TAKEN = -1  # what a stand-in gives by itself
 #: How many graphs MindSpore has looked for in its cache: the next one's name there.
@@ -47,12 +47,6 @@ def _tensor(view: TensorView) -> Any:
     return ms.Tensor(data)
 
 
-def _views(value: Any) -> list[TensorView]:
-    if isinstance(value, ms.Tensor):
-        return [view_of(value)]
-    return [view for one in value for view in _views(one)] if isinstance(value, list | tuple) else []
-
-
 @define(eq=False)
 class _Straight:
     """Hold a graph in one piece, with further outputs, whose types MindSpore has to infer."""
@@ -69,10 +63,8 @@ class _Straight:
         for name in own.keys() & parameters:
             own[name].set_data(parameters[name])
         out = self._cell(*map(_argument, values["arguments"]))
-        further = [view for one in out[1:] for view in _views(one)]
-        return Evaluated(
-            _views(out[0]), further, {name: view_of(own[name]) for name in values["written"]}, []
-        )
+        written = {name: view_of(own[name]) for name in values["written"]}
+        return Evaluated(views_of(out[0]), views_of(out[1:]), written, [])
 
 
 class _CellStandIn(ms.nn.Cell):  # type: ignore[misc]
@@ -145,7 +137,7 @@ class _Branching:
         executor = API._cell_graph_executor._graph_executor
         self._own = executor.get_params(next(iter(self._cell.compile_cache)))
         written = {name: view_of(self._own.get(name, t)) for name, t in parameters.items()}
-        return Evaluated(_views(out), [], written, _messages.sent)
+        return Evaluated(views_of(out), [], written, _messages.sent)
 
     def _compiled(self, parameters: Mapping[str, Any]) -> Any:
         for one in ModelProto.FromString(self.model.read_bytes()).primitives:

@@ -5,7 +5,7 @@ piece's gradients: it is evaluated with the gradients of the piece's outputs, wh
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from probe_mindspore.hooks.uncompiled_hooks import UncompiledHooks
 from probe_mindspore.patching.compile_hook import API
 from probe_mindspore.tensors.tensor_view import TensorView, view_of
 
-from .copied_graph import CopiedGraph, Outcome, flat
+from .copied_graph import CopiedGraph, Outcome
 from .search import UntappableError
 
 #: Why the gradients inside a jitted piece have no records.
@@ -126,7 +126,7 @@ class PieceGradients:
 
     def watch(self, out: Any, hooks: UncompiledHooks) -> None:
         """Wait for the gradients of what the piece gave, which another piece may get."""
-        for i, t in enumerate(one for one in flat(out) if isinstance(one, Tensor)):
+        for i, t in enumerate(_tensors(out)):
             hook = guarded("a compiled graph", "the gradient of its output", self._hook(i))
             if autograd.takes_gradient(t) and hooks.add(partial(autograd.hook_tensor, t, hook)) is not None:
                 self._hooked.add(i)
@@ -159,8 +159,16 @@ class PieceGradients:
             self.graph.gradients(inputs, self.own, self.tokens, self.outcome)
 
 
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _tensors(one)
+    elif isinstance(value, Tensor):
+        yield value
+
+
 def _takes(value: Any) -> bool:
-    return any(autograd.takes_gradient(t) for t in flat(value) if isinstance(t, Tensor))
+    return any(map(autograd.takes_gradient, _tensors(value)))
 
 
 def _without_hooks(value: Any) -> Any:

@@ -10,8 +10,7 @@ from probe_runtime.auto import Containment, Scene
 
 from probe_mindspore.hooks import autograd
 from probe_mindspore.module_kind import CELLS
-
-from .reach import OPTIMIZERS, Reach
+from probe_mindspore.patching.reach import OPTIMIZERS, Reach
 
 
 @define(eq=False)

@@ -14,9 +14,9 @@ from probe_runtime.patching import Function, place, replaced
 from probe_mindspore.hooks import autograd
 from probe_mindspore.hooks.modules import watched_calls
 from probe_mindspore.patching.compile_hook import API
+from probe_mindspore.patching.reach import OPTIMIZERS
 from probe_mindspore.patching.traced_jit import is_tracing
 
-from .reach import OPTIMIZERS
 from .scene import MindSporeScene
 
 Over = Callable[[], None]

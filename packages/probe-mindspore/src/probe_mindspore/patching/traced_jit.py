@@ -7,16 +7,15 @@ contains.
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType, MethodType
+from collections.abc import Callable
 from typing import Any
 
-from mindspore import nn
 from probe_runtime.collect import sheltered
 from probe_runtime.patching import Function, Held, Place, listening, place
 from probe_runtime.patching import thread as _thread
 
 from .compile_hook import first_of
+from .reach import Reach
 from .wrappers import switch
 
 _WRAPPER = "jit_trace_wrap"  # the name of the function that @jit makes
@@ -58,7 +57,7 @@ def _beginning(original: Function) -> Function:
     @functools.wraps(original)
     def begin(*args: Any, **kwargs: Any) -> Any:
         for note in list(_noting):
-            for cell in _held(_traced_function()):
+            for cell in Reach.of(_traced_call()).cells:
                 note(cell)
         building = original(*args, **kwargs)
         if building and switch.tap is not None:
@@ -83,49 +82,9 @@ def _ending(original: Function) -> Function:
 _BEGINNING, _ENDING = sheltered("a traced call", _beginning), sheltered("a traced call", _ending)
 
 
-def _traced_function() -> Any:
+def _traced_call() -> Any:
     """Return (function, arguments) of the traced call, which the nearest wrapper on the stack holds, or None."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != _WRAPPER:
         frame = frame.f_back
     return None if frame is None else (frame.f_locals.get("fn"), frame.f_locals.get("args"))
-
-
-def _held(value: Any) -> list[Any]:
-    """Return the Cells that a function can reach by its closure, its defaults and the globals that it names."""
-    found: list[Any] = []
-    met: set[int] = set()
-    todo = [value]
-    while todo:
-        one = todo.pop()
-        if id(one) in met:
-            continue
-        met.add(id(one))
-        if isinstance(one, nn.Cell):
-            found.append(one)
-        elif isinstance(one, (tuple, list)):
-            todo += one
-        elif isinstance(one, dict):
-            todo += one.values()
-        elif isinstance(one, MethodType):
-            todo += [one.__self__, one.__func__]
-        elif isinstance(one, FunctionType) and not one.__module__.startswith("mindspore."):
-            todo += [one.__defaults__, one.__kwdefaults__]
-            todo += [cell.cell_contents for cell in one.__closure__ or () if _is_filled(cell)]
-            todo += [one.__globals__[name] for name in _names(one.__code__) if name in one.__globals__]
-    return found
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - reading it is the only way to know
-    except ValueError:
-        return False
-    return True
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)

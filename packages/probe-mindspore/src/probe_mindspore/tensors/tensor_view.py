@@ -68,6 +68,13 @@ def views_in(value: Any) -> Iterator[tuple[ValuePath, TensorView]]:
                 yield (key, *path), view
 
 
+def views_of(value: Any) -> list[TensorView]:
+    """Return the views of the tensors in nested lists and tuples."""
+    if isinstance(value, list | tuple):
+        return [view for one in value for view in views_of(one)]
+    return [view_of(value)] if isinstance(value, ms.Tensor) else []
+
+
 def view_of(t: Any) -> TensorView:
     """Return the view of ``t``, dense or sparse; one that cannot be read has a reason, and raises no error."""
     if isinstance(t, TensorView):  # from a compiled graph, which gives memory and not tensors

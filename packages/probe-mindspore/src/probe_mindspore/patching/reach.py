@@ -38,7 +38,7 @@ class Reach:
 
     @classmethod
     def of(cls, *starts: Any) -> Reach:
-        """Return what these functions, Cells and other objects reach by closures, globals, attributes and items."""
+        """Return what these objects reach: by closures, defaults, globals, attributes and items."""
         found = cls()
         seen: dict[Any, Any] = {}
         waiting = [*reversed(starts)]
@@ -74,6 +74,7 @@ class Reach:
     def _named_in(self, function: FunctionType, owners: list[Any]) -> Iterator[Any]:
         """Yield what the source of a function names. owners: objects of which it may name attributes."""
         names = sorted(set(_names(function.__code__)))
+        owners += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for cell in function.__closure__ or ():
             try:
                 owners.append(cell.cell_contents)
