@@ -6,6 +6,7 @@ import collections
 import copy
 import dataclasses
 import random
+from collections import UserDict
 from typing import Any
 
 import ml_dtypes
@@ -242,3 +243,17 @@ def test_what_cannot_be_moved_is_told(value: Any, words: str) -> None:
 def test_wrong_seeds(seed: Any) -> None:
     with pytest.raises(UsageError, match="perturb: seed must be"):
         perturb(torch.ones(1), seed)
+
+
+def test_a_class_whose_copies_share_what_they_hold_is_left_alone() -> None:
+    class Shared(UserDict[str, Any]):
+        def __copy__(self) -> Shared:
+            found = Shared()
+            found.data = self.data
+            return found
+
+    batch = Shared(x=torch.ones(2), y=torch.ones(3))
+    before = dict(batch)
+    with pytest.raises(UsageError, match="a copy of a Shared"):
+        perturb(batch)
+    assert all(batch[key] is before[key] for key in before)
