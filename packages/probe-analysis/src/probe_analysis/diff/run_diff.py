@@ -198,12 +198,13 @@ def _judged(
     how: Comparison,
     expected: tuple[float | None, Mapping[str, float]],
     earlier: Earlier,
+    *,
+    with_idle: bool = True,
 ) -> tuple[Course, list[CallDiff]]:
     """Return the calls in their order, and those with a cause, the first to be named first.
 
-    Of calls that do nothing no difference counts, where one of them would be named.
-
     expected: the last two arguments of `expect`.
+    with_idle: whether differences of calls that do nothing count. They don't where one of them would be named.
     """
     course = Course(how.a, calls, how.told.levels, others, earlier.left)
     odd = expect(course, *expected)
@@ -211,11 +212,12 @@ def _judged(
     moves = Moves(earlier.before, how, calls)
     found = Causes(course, odd, follows, earlier.gradients, how.across, moved, moves).found()
     names = [each.pair.a.name for each in found]
-    idle = idle_calls(how, alignment.pairs) if any(map(only_views, names)) else frozenset[str]()
+    asked = with_idle and any(map(only_views, names))
+    idle = idle_calls(how, alignment.pairs) if asked else frozenset[str]()
     if idle.isdisjoint(names):
         return course, found
     calls = [CallDiff(x.pair) if x.pair.a.name in idle else evolve(x, cause=None, detail="") for x in calls]
-    return _judged(calls, alignment, others, how, expected, earlier)
+    return _judged(calls, alignment, others, how, expected, earlier, with_idle=False)
 
 
 def _blamed(how: Comparison, calls: Sequence[CallDiff], verdict: Verdict) -> Iterator[Blamed]:
