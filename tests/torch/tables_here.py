@@ -16,7 +16,7 @@ CUDA = torch.cuda.is_available()
 class OnThisMachine(DeviceTable[Any]):
     """Run the launches of a table one after the other, by the interpreter, on tensors of the CPU."""
 
-    def _here(self, device: torch.device, programs: int) -> Any:
+    def _of_stream(self, device: torch.device) -> Any:
         if not self._streams:
             rows = torch.full((device_table.ROWS, device_table.WIDTH), -7, dtype=torch.int64)
             self._streams[0, 0] = device_table.StreamRows(0, None, rows)

@@ -16,7 +16,7 @@ if not torch.cuda.is_available() and not os.environ.get(
     pytest.skip("TRITON_INTERPRET=1 is not set", allow_module_level=True)
 pytest.importorskip("triton")
 
-from probe_torch.tensors import partials
+from probe_torch.tensors import device_table, partials
 from probe_torch.tensors.device_table import DeviceTable
 from tables_here import CUDA, numbers
 
@@ -90,8 +90,9 @@ def test_sketches_are_those_of_the_cpu(dtype: str) -> None:
         assert wanted is not None and found.sketch == wanted.sketch
 
 
-def test_the_first_tensors_rows_are_gone_before_the_next_take_them() -> None:
-    """More rows than a table has, and more tensors than wait."""
+def test_the_first_tensors_rows_are_gone_before_the_next_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More rows than a table has."""
+    monkeypatch.setattr(device_table, "ROWS", 16)
     tensors = [torch.full((n * 100 + 1,), float(n)) for n in range(60)]
     assert [s.max for s in numbers(*tensors)] == [float(n) for n in range(60)]
 

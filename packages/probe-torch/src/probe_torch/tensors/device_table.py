@@ -162,14 +162,18 @@ class DeviceTable(Generic[A]):
 
     def _here(self, device: torch.device, programs: int) -> StreamRows[A]:
         """Return the rows of the current stream, with room for so many more."""
+        here = self._of_stream(device)
+        if here.used + programs > ROWS:
+            self._send(here)
+        return here
+
+    def _of_stream(self, device: torch.device) -> StreamRows[A]:
         raw = _C._cuda_getCurrentRawStream(device.index)
         here = self._streams.get((device.index, raw))
         if here is None:
             with outside():
                 rows = _V.empty((ROWS, WIDTH), dtype=torch.int64, device=device)
             here = self._streams[device.index, raw] = StreamRows(raw, torch.cuda.current_stream(device), rows)
-        if here.used + programs > ROWS:
-            self._send(here)
         return here
 
     def _send(self, here: StreamRows[A]) -> None:
