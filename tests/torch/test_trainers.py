@@ -47,10 +47,6 @@ class Runs:
             self._said[words] = done.stdout, done.stderr
         return self._said[words]
 
-    def in_folder(self, folder: Path, *words: str) -> str:
-        """Return what a command prints that is run in a folder of its own."""
-        return self._forks.run(*words, cwd=folder, **SETTINGS).stdout
-
     def by_hand(self, training: str, steps: list[int]) -> tuple[str, Path]:
         """Return what a training prints that records steps itself, and its dump."""
         dump = self.folder / f"{training}-hand"
@@ -114,24 +110,38 @@ def test_a_library_that_is_missing_is_named(library: str) -> None:
     assert f"pip install {library}" in done.stderr.splitlines()[-1]
 
 
-def torchrun(folder: Path, *words: str) -> str:
-    """Return what two processes print that torchrun starts."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["--no-python", sys.executable, *words]
+TORCHRUN = [
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node",
+    "2",
+    "--no-python",
+    sys.executable,
+]
+
+
+def processes(folder: Path, *words: str) -> list[str]:
+    """Return the lines that the processes of a training print until the last has ended, in alphabetical order."""
     settings = {**os.environ, **SETTINGS}
+    command = [sys.executable, *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, env=settings)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return sorted(done.stdout.splitlines())
 
 
-@pytest.mark.parametrize(("training", "steps"), [("no_sync", "[1, 2]"), ("lightning_ddp", "[0, 1]")])
-def test_two_processes_are_recorded_as_by_hand(runs: Runs, tmp_path: Path, training: str, steps: str) -> None:
+@pytest.mark.parametrize(
+    ("training", "steps", "launcher"),
+    [("no_sync", "[1, 2]", TORCHRUN), ("lightning_ddp", "[0, 1]", [])],  # Lightning starts the second itself
+    ids=["no_sync", "lightning_ddp"],
+)
+def test_two_processes_are_recorded_as_by_hand(
+    tmp_path: Path, training: str, steps: str, launcher: list[str]
+) -> None:
     """With its bits, which test_distributed.py holds against those of a run without Probe."""
-    hand = SCRIPT, training, "hand", "hand", steps
-    run = "-m", "probe_format", "run", *KEYS, "--step", steps, "--dump_path", "dump", SCRIPT, training
-    of = torchrun if training == "no_sync" else runs.in_folder  # Lightning starts the second process itself
-    by_hand, printed = (sorted(of(tmp_path, *words).splitlines()) for words in (hand, run))
-    assert printed == by_hand
+    by_hand = processes(tmp_path, *launcher, SCRIPT, training, "hand", "hand", steps)
+    run = "-m", "probe_format", "run", *KEYS, "--step", steps, "--dump_path", "dump"
+    assert processes(tmp_path, *launcher, *run, SCRIPT, training) == by_hand
     found = recorded(tmp_path / "dump")
     numbers = json.loads(steps)
     assert {os.path.dirname(path) for path in found} == {
