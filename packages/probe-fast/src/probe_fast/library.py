@@ -59,7 +59,7 @@ def _loaded(place: Path) -> tuple[str, Any, Any]:
 
 _way, _few, _many = _loaded(Path(__file__).with_name("numbers.so"))
 #: How this processor computes: ``AVX-512``, ``AVX2`` or ``plain`` (on aarch64 that is NEON); empty without the library.
-WAY = _way
+WAY = _way  # the reference lacks names that are unpacked
 
 _ASKED = struct.Struct("PNP4i")
 _ask, _ask_four, _four = _ASKED.pack_into, struct.Struct("PNPi").pack_into, struct.Struct("4d").unpack_from
