@@ -118,3 +118,41 @@ def test_two_ranks(tmp_path: Path) -> None:
     for document in (recorded(dump)[name] for name in names):
         assert "Cell.a.Dense.forward.0" in document["data"]
         assert "Cell.a.Dense.backward.0" in document["data"]
+
+
+COPIES = """
+import copy, gc, weakref
+import mindspore as ms
+from mindspore import Tensor, nn, ops
+
+net, teacher = nn.SequentialCell(nn.Dense(4, 2)), nn.SequentialCell(nn.Dense(4, 2))
+optimizer = nn.SGD(net.trainable_params(), 0.1)
+x = ops.ones((3, 4), ms.float32)
+
+@ms.jit
+def forward(model, x):
+    return model(x).square().mean()
+
+forward(teacher, x)
+take = ms.value_and_grad(lambda x: forward(net, x), None, optimizer.parameters)
+copies = []
+for step in range(3):
+    loss, gradients = take(x)
+    optimizer(gradients)
+    best = copy.deepcopy(net)
+    best(x).asnumpy()
+    copies.append(weakref.ref(best))
+    del best
+    gc.collect()
+print([copy() for copy in copies])
+"""
+
+
+@pytest.mark.once
+def test_no_cell_is_kept_and_a_jitted_function_calls_what_it_is_given(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text(COPIES)
+    keys = ["--level", "L0", "--dump_path", "dump"]
+    printed, told = run(tmp_path, "-m", "probe_format", "run", *keys, "x.py")
+    assert printed == ["[None, None, None]"]
+    assert [line[:23] for line in told] == ["Probe: found the model "]
+    assert sorted(path.name for path in (tmp_path / "dump").glob("step*")) == ["step0", "step1", "step2"]

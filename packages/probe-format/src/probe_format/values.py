@@ -209,7 +209,7 @@ def _plain(value: Any) -> bytes | None:
 
 
 def _whole_number(value: int) -> dict[str, Any]:  # IntEnum and other subclasses
-    number = int(value)
+    number = int.__int__(value)
     if _LEAST < number < _MOST:
         return {"value": number}
     return {"type": _type_name(type(value)), "value": None, "unsupported": _TOO_LONG}
@@ -239,7 +239,7 @@ _CONTENTS: tuple[tuple[Any, Callable[[Any], dict[str, Any] | None]], ...] = (
     (np.generic, _numpy_scalar),
     (enum.Enum, lambda value: None if isinstance(value, (int, str)) else {"value": value.name}),
     (int, _whole_number),
-    (float, lambda value: {"value": finite(float(value))}),
+    (float, lambda value: {"value": finite(float.__float__(value))}),
     (str, lambda value: {"value": str.__str__(value)}),
     ((complex, decimal.Decimal, range), lambda value: {"value": _text(value)}),
     ((bytes, bytearray), lambda value: {"value": _text(bytes(value[:_TEXT]).hex()), "length": len(value)}),
@@ -325,7 +325,7 @@ def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
                 parts.append(b'"...":' + walk.give_up(value, f"over {MAX_LEAVES} values in one argument"))
                 forms["..."] = None
                 break
-            name = key if type(key) is str else walk.ask(_name, key)
+            name = key if type(key) is str else walk.ask(name_of, key)
             while name in forms:  # {1: a, "1": b}: both must be kept
                 name += "'"
             try:
@@ -340,9 +340,10 @@ def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
     return described
 
 
-def _name(key: Any) -> str:
+def name_of(key: Any) -> str:
+    """Return what a key is called: a text as it is, whatever its class makes of it."""
     try:
-        return str(key)
+        return str.__str__(key) if isinstance(key, str) else str(key)
     except Exception:
         return f"<{_type_name(type(key))}>"
 

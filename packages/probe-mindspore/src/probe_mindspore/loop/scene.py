@@ -22,11 +22,11 @@ class MindSporeScene(Scene):
     """
 
     kinds = OPTIMIZERS
-    _inside: dict[int, tuple[weakref.ref[Any], Reach]] = field(factory=dict)
+    _held: dict[int, tuple[weakref.ref[Any], list[weakref.ref[Any]]]] = field(factory=dict)
 
     def add(self, optimizer: Any) -> None:
         super().add(optimizer)
-        self._inside.clear()
+        self._held.clear()
 
     def parameters_of(self, optimizer: Any) -> Iterable[Any]:
         return getattr(optimizer, "parameters", None) or ()
@@ -58,13 +58,13 @@ class MindSporeScene(Scene):
         ]
         return max((int(count.asnumpy().max()) for count in counts if count is not None), default=0)
 
-    def reach_of(self, called: Any, *given: Any) -> Reach:
-        """Return what a Cell or function can call, and what it is given."""
-        ref, reach = self._inside.get(id(called), (None, None))
-        if ref is None or reach is None or ref() is not called:
-            reach = Reach.of(called, *given)
-            self._inside[id(called)] = weakref.ref(called), reach
-        return reach
+    def held_by(self, cell: Any) -> list[Any]:
+        """Return the optimizers that a Cell can call. None is kept alive: many a Cell is a copy for one evaluation."""
+        key = id(cell)
+        if key not in self._held:
+            held = [weakref.ref(one) for one in Reach.of(cell).optimizers]
+            self._held[key] = weakref.ref(cell, lambda _: self._held.pop(key, None)), held
+        return [one for ref in self._held[key][1] if (one := ref()) is not None]
 
 
 def _counts(cell: Any) -> bool:

@@ -14,7 +14,7 @@ from probe_runtime.patching import Function, place, replaced
 from probe_mindspore.hooks import autograd
 from probe_mindspore.hooks.modules import watched_calls
 from probe_mindspore.patching.compile_hook import API
-from probe_mindspore.patching.reach import OPTIMIZERS
+from probe_mindspore.patching.reach import OPTIMIZERS, Reach
 from probe_mindspore.patching.traced_jit import is_tracing
 
 from .scene import MindSporeScene
@@ -77,7 +77,7 @@ class _TrainingCalls:
             return self._inside_of(self.steps.update_ends)
         if inside.all_told:
             return None
-        if optimizers := self.scene.reach_of(cell).optimizers:
+        if optimizers := self.scene.held_by(cell):
             self.steps.whole_step_begins(optimizers)
             return self._inside_of(self.steps.update_ends)
         recording = autograd.recording()
@@ -92,7 +92,7 @@ class _TrainingCalls:
         inside = self._inside
         if inside.all_told or inside.is_call or is_tracing():
             return None
-        reach = self.scene.reach_of(executor.fn, executor.obj, *args)
+        reach = Reach.of(executor.fn, executor.obj, *args)
         if reach.optimizers:
             self.steps.whole_step_begins(reach.optimizers)
             return self._inside_of(self.steps.update_ends)

@@ -88,12 +88,21 @@ def _rebuilt(holder: Any, table: _Swaps) -> Any:
     if kind is tuple or kind is frozenset:
         return kind(_new(item, table) for item in holder)
     if issubclass(kind, tuple):
-        return tuple.__new__(kind, [_new(item, table) for item in tuple.__iter__(holder)])
+        items = [_new(item, table) for item in tuple.__iter__(holder)]
+        with contextlib.suppress(TypeError):  # one of C's own, as time.struct_time
+            return _with_attributes(tuple.__new__(kind, items), holder)
     if kind is staticmethod or kind is classmethod:
-        return kind(_new(holder.__func__, table))
+        return _with_attributes(kind(_new(holder.__func__, table)), holder)
     if kind is MethodType:
         return _new(holder.__func__, table).__get__(holder.__self__)
     return None
+
+
+def _with_attributes(made: Any, holder: Any) -> Any:
+    """Return what replaces a holder, with its attributes."""
+    with contextlib.suppress(AttributeError):  # of a class that has slots
+        object.__getattribute__(made, "__dict__").update(object.__getattribute__(holder, "__dict__"))
+    return made
 
 
 def _change(holder: Any, table: _Swaps) -> None:

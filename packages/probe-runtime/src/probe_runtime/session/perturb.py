@@ -79,7 +79,7 @@ class _Perturbation:
             items = [self.moved(item) for item in value]
             if all(a is b for a, b in zip(items, value, strict=True)):
                 return value
-            return value._make(items) if hasattr(value, "_make") else type(value)(items)
+            return value._make(items) if hasattr(value, "_make") else _sequence(value, items)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return self._dataclass(value)
         return value
@@ -93,6 +93,8 @@ class _Perturbation:
         if not isinstance(value, MutableMapping):
             raise UsageError(why)
         found = copy.copy(value)
+        if found is value:
+            raise UsageError(why)
         for key, item in changed.items():
             own = value[key]
             found[key] = item
@@ -106,6 +108,10 @@ class _Perturbation:
         items = {name: self.moved(item) for name, item in fields.items()}
         changed = {name: item for name, item in items.items() if item is not fields[name]}
         found = copy.copy(value) if changed else value
+        if changed and found is value:
+            raise UsageError(
+                f"perturb cannot change a {type(value).__name__}, whose copy is the same object."
+            )
         for name, item in changed.items():
             object.__setattr__(found, name, item)  # a frozen one too: nobody else has the copy yet
         return found
@@ -131,6 +137,25 @@ class _Perturbation:
     def _drawn(self, count: int) -> npt.NDArray[np.bool_]:
         drawn = np.frombuffer(self._draws.bytes((count + 7) // 8), np.uint8)
         return np.unpackbits(drawn, count=count).astype(bool)
+
+
+def _sequence(value: Any, items: list[Any]) -> Any:
+    """Return a list or tuple as ``value`` is one, with its attributes and other items."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return kind(items)
+    if isinstance(value, list):
+        found = copy.copy(value)
+        if found is value:
+            raise UsageError(f"perturb cannot change a {kind.__name__}, whose copy is the same object.")
+        list.__setitem__(found, slice(None), items)
+        return found
+    try:
+        made = tuple.__new__(kind, items)
+    except TypeError:  # one of C's own, as torch.return_types.max
+        return kind(items)
+    getattr(made, "__dict__", {}).update(getattr(value, "__dict__", {}))
+    return made
 
 
 def _array(value: npt.NDArray[Any], move: Move) -> Any:

@@ -179,4 +179,4 @@ def _both(
     """Return (entry, on_call, original) that send a call through ``inner``, and through ``on_call`` around that."""
     if entry is None:
         return inside, inner, original
-    return entry, on_call, lambda module, *args, **kwargs: inner(inside, module, args, kwargs, original)
+    return entry, on_call, lambda module, /, *args, **kwargs: inner(inside, module, args, kwargs, original)

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -64,6 +64,7 @@ class StandIns:
                 self._memo[id(wrapper)] = _unwrapped(wrapper, copy.deepcopy(wrapper.module, self._memo))
                 self._kept.append(wrapper)
             copied: tuple[nn.Module, Any] = copy.deepcopy((model, optimizer), self._memo)
+            _check_apart(model, copied[0])
         except Exception as e:
             raise UsageError(
                 "A plan works on a copy of the model, so that yours stays as it is, and this one cannot be copied "
@@ -83,24 +84,34 @@ class StandIns:
         """Return a value with fakes for its tensors: a tensor, or lists, tuples, dicts and dataclasses of them."""
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
-        if isinstance(value, dict):
-            made: Any = copy.copy(value)
-            for key, v in value.items():
-                made[key] = self.value(v)
-            return made
-        if isinstance(value, Mapping):  # of a class whose copies may share what they hold
-            for v in value.values():
-                self.value(v)  # the memo has fakes for their tensors then
-            return copy.deepcopy(value, self._memo)
-        if isinstance(value, (list, tuple)):
-            items = [self.value(v) for v in value]
-            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        if type(value) is dict:
+            return {key: self.value(v) for key, v in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(self.value(v) for v in value)
+        if isinstance(value, (Mapping, list, tuple)):
+            return self._copied(value, value.values() if isinstance(value, Mapping) else value)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            changed = {
-                f.name: self.value(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init
-            }
-            return dataclasses.replace(value, **changed)
+            fields = (f.name for f in dataclasses.fields(value))
+            return self._copied(value, (getattr(value, name) for name in fields if hasattr(value, name)))
         return value
+
+    def _copied(self, value: Any, parts: Iterable[Any]) -> Any:
+        """Return a copy of an object of the user's class, with fakes for the tensors in its parts."""
+        if id(value) not in self._memo:
+            self._memo[id(value)] = None  # where it contains itself
+            self._kept.append(value)
+            for part in parts:
+                self.value(part)  # the memo has its tensors then
+            del self._memo[id(value)]
+        try:
+            made = copy.deepcopy(value, self._memo)
+        except Exception as e:
+            raise UsageError(f"plan cannot copy a {_kind(value)} ({error_text(e)}). {_GIVE}") from e
+        if made is value:
+            raise UsageError(
+                f"A copy of a {_kind(value)} is the same object, which plan would change. {_GIVE}"
+            )
+        return made
 
     def _fake(self, t: torch.Tensor) -> torch.Tensor:
         if isinstance(t, (nn.UninitializedParameter, nn.UninitializedBuffer)):
@@ -117,6 +128,22 @@ class StandIns:
         if isinstance(t, nn.Parameter):
             made._is_param = True  # what makes a tensor subclass a Parameter
         return made
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
+
+
+_GIVE = "Give its tensors in a list or a dict."
+
+
+def _check_apart(model: nn.Module, copied: nn.Module) -> None:
+    """Raise ValueError when a copy has a module, parameter or buffer of the model itself."""
+    own = {id(x) for x in (*model.modules(), *model.parameters(), *model.buffers())}
+    named = *copied.named_modules(), *copied.named_parameters(), *copied.named_buffers()
+    for name, x in named:
+        if id(x) in own:
+            raise ValueError(f"a copy of it shares {name or 'all'} with it")
 
 
 def _check_sharded(model: nn.Module) -> None:

@@ -217,7 +217,7 @@ def _memory(t: torch.Tensor) -> int | None:
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:

@@ -154,18 +154,22 @@ def _unusual(t: torch.Tensor) -> TensorView:
 
 def _inner(t: Any) -> torch.Tensor | str:
     """Return the tensor that a subclass is made of, or stands for; the reason where that is not known."""
-    inner = getattr(t, "elem", None)
-    if isinstance(inner, torch.Tensor):
-        return inner
+    inner: Any = getattr(t, "elem", None)
+    if _stands_for(inner, t):
+        return inner  # type: ignore[no-any-return]
     if type(t).dequantize != torch.Tensor.dequantize:  # torchao's
         return t.dequantize()  # type: ignore[no-any-return]
     why = f"the tensor subclass {type(t).__qualname__} hides its data"
     if not hasattr(t, "__tensor_flatten__"):
         return why
     parts, _ = t.__tensor_flatten__()
-    if len(parts) != 1:
-        return f"{why} in {', '.join(parts)}"
-    return getattr(t, parts[0])  # type: ignore[no-any-return]
+    inner = getattr(t, parts[0]) if len(parts) == 1 else None
+    return inner if _stands_for(inner, t) else f"{why} in {', '.join(parts)}"
+
+
+def _stands_for(inner: Any, t: Any) -> bool:
+    """Return whether what is inside of a tensor subclass is a tensor of the same shape and dtype."""
+    return issubclass(type(inner), torch.Tensor) and (inner.shape, inner.dtype) == (t.shape, t.dtype)
 
 
 def _dtensor(t: Any, name: str, dtype: str) -> TensorView:

@@ -1,0 +1,170 @@
+"""Classes of the user's that are not what they seem: the run stays as it is, and nothing wrong is recorded of them."""
+
+from __future__ import annotations
+
+import enum
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from dumping import capture, records, report
+from launching import FORKS
+from probe_format.errors import UsageError
+from probe_torch import PrecisionDebugger, perturb, plan
+from torch import Tensor, nn
+
+PROXY = """
+import sys
+from unittest.mock import Mock
+import torch
+from probe_torch import PrecisionDebugger
+from torch import nn
+
+class Net(nn.Module):
+    def forward(self, x, other):
+        return x * 2
+
+debugger, net = PrecisionDebugger(dump_path=sys.argv[1], level="mix", task="tensor"), nn.Sequential(Net())
+with debugger.one_step(net):
+    print(net[0](torch.ones(2), Mock(spec=torch.Tensor)).tolist())
+"""
+
+
+def test_what_says_that_it_is_a_tensor_is_described_as_what_it_is(tmp_path: Path) -> None:
+    """Torch reads the memory of whatever calls its class a tensor."""
+    assert FORKS.run("-c", PROXY, str(tmp_path / "dump")).stdout == "[2.0, 2.0]\n"
+    x, other = records(tmp_path / "dump")["Module.0.Net.forward.0"]["input_args"]
+    assert x["Max"] == 1.0 and other["type"] == "unittest.mock.Mock" and "unsupported" in other
+
+
+class Key(str, enum.Enum):  # noqa: UP042 - whose str() is not the key
+    X = "x"
+    MASK = "mask"
+
+
+def test_keywords_may_be_members_of_an_enum(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
+            return {Key.X: self.layer(x) * mask}
+
+    model, given = nn.Sequential(Net()), {Key.X: torch.ones(2, 3), Key.MASK: torch.zeros(2, 3)}
+    data = capture(tmp_path, lambda: model[0](**given)["x"].sum().backward(), model, level="L0")
+    call = data["Module.0.Net.forward.0"]
+    assert list(call["input_kwargs"]) == ["x", "mask"] and list(call["output"]) == ["x"]
+    assert "Module.0.Net.backward.0" in data and not report(tmp_path / "dump")["counts"]["failed"]
+
+
+def test_a_keyword_may_be_called_module(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor, module: str) -> Tensor:
+            return self.layer(x)
+
+    model = nn.Sequential(Net())
+    keys = {"task": "watch", "list": ["Net"], "when": [lambda step: True], "then": {"level": "mix"}}
+    with (
+        PrecisionDebugger(dump_path=tmp_path, **keys) as debugger,
+        pytest.warns(RuntimeWarning, match="meets"),
+    ):
+        for _ in range(2):
+            with debugger.one_step(model):
+                model[0](torch.ones(1, 2), module="a").sum().backward()
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_a_plan_refuses_a_model_whose_copy_shares_something(same: bool, tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self, layer: nn.Module) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def __deepcopy__(self, memo: Any) -> Net:
+            return self if same else Net(self.layer)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x)
+
+    net = nn.Sequential(Net(nn.Linear(2, 2)))
+    with pytest.raises(UsageError, match="a copy of it shares 0" + ("" if same else r"\.layer")):
+        plan(net, {"level": "L0", "dump_path": str(tmp_path / "d")}, torch.ones(1, 2))
+    assert all(p.grad is None for p in net.parameters())
+
+
+class Scaled(Tensor):
+    """Its numbers are not those of ``elem``."""
+
+    elem: Tensor
+
+    @staticmethod
+    def __new__(cls, elem: Tensor, shape: tuple[int, ...]) -> Scaled:
+        made = torch.Tensor._make_wrapper_subclass(cls, shape)
+        made.elem = elem
+        return made
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["elem"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0]
+
+
+def test_a_tensor_inside_of_another_shape_or_dtype_has_no_numbers_of_the_whole(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(self, *given: Tensor) -> Tensor:
+            return torch.ones(1)
+
+    model = nn.Sequential(Net())
+    given = [Scaled(torch.ones(1), (3,)), Scaled(torch.ones(3).char(), (3,)), Scaled(torch.ones(3), (3,))]
+    data = capture(tmp_path, lambda: model[0](*given), model, level="L0")
+    described = data["Module.0.Net.forward.0"]["input_args"]
+    assert [each["Max"] for each in described] == [None, None, 1.0]
+    assert ["hides its data" in each.get("unsupported", "") for each in described] == [True, True, False]
+
+
+class Op(NamedTuple("Pair", [("function", Any), ("by", float)])):
+    """A named tuple with attributes."""
+
+
+def test_what_holds_a_function_keeps_its_attributes(tmp_path: Path) -> None:
+    """Where it was made while a step was dumped, it is made again with the original in it."""
+    held: list[Any] = []
+
+    def work() -> None:
+        op = Op(F.relu, 2.0)
+        op.name = "first"
+        held.extend([op, time.struct_time([F.relu, *range(8)])])
+
+    capture(tmp_path, work, level="L1")
+    assert held[0] == (F.relu, 2.0) and vars(held[0]) == {"name": "first"}
+
+
+class Items(list[Any]):
+    scale = 1.0
+
+
+class Pair(tuple[Any, ...]):
+    """A tuple with attributes, made of two things."""
+
+    def __new__(cls, one: Any, other: Any) -> Pair:
+        return tuple.__new__(cls, (one, other))
+
+
+def test_perturb_keeps_the_state_of_lists_and_tuples() -> None:
+    items, pair = Items([torch.ones(2)]), Pair(torch.ones(2), 3)
+    items.scale, pair.name = 100.0, "a"
+    moved, other = perturb([items, pair])
+    assert type(moved) is Items and moved.scale == 100.0 and not torch.equal(moved[0], items[0])
+    assert (
+        type(other) is Pair and other.name == "a" and other[1] == 3 and torch.equal(items[0], torch.ones(2))
+    )
