@@ -418,3 +418,16 @@ def test_another_thread_may_change_what_is_walked():
     walk, items = Seeing(), list(range(100))
     walk.own = lambda value, path: items.clear() or UNKNOWN
     assert walk.json([*items[:2], object(), items])[3] == []
+
+
+def test_numbers_of_a_class_made_from_one_are_what_they_are() -> None:
+    class Count(int):
+        def __int__(self) -> int:
+            return 7
+
+    class Rate(float):
+        def __float__(self) -> float:
+            return 99.0
+
+    out, _ = describe([Count(5), Rate(1.5)])
+    assert [each["value"] for each in out] == [5, 1.5]
