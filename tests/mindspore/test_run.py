@@ -151,8 +151,8 @@ print([copy() for copy in copies])
 @pytest.mark.once
 def test_no_cell_is_kept_and_a_jitted_function_calls_what_it_is_given(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text(COPIES)
-    keys = ["--level", "L0", "--dump_path", "dump"]
-    printed, told = run(tmp_path, "-m", "probe_format", "run", *keys, "x.py")
-    assert printed == ["[None, None, None]"]
-    assert [line[:23] for line in told] == ["Probe: found the model "]
+    words = [sys.executable, "-m", "probe_format", "run", "--level", "L0", "--dump_path", "dump", "x.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "[None, None, None]\n"
+    assert [line[:23] for line in done.stderr.splitlines()] == ["Probe: found the model "], done.stderr
     assert sorted(path.name for path in (tmp_path / "dump").glob("step*")) == ["step0", "step1", "step2"]

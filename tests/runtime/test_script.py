@@ -19,6 +19,7 @@ def failing():
 if __name__ == "__main__":
     print(__file__, sys.argv, __name__, __package__ or "", sys.path[0], __annotations__)
     print(sorted(name for name in globals() if name.startswith("__")))
+    print([name for name in ("__main__", "__mp_main__") if vars(sys.modules[name]) is globals()])
     os.chdir("/")
     print(Path(__file__).read_text() != "")
     spawn = multiprocessing.get_context("spawn")

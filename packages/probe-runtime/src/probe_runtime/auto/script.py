@@ -76,6 +76,8 @@ def run(what: Script, arguments: Sequence[str]) -> None:
         importlib.machinery.SourceFileLoader("__main__", what.file) if what.spec is None else what.spec.loader
     )
     sys.modules["__main__"] = main
+    if "__mp_main__" in sys.modules:  # its second name, from multiprocessing, which Probe has imported
+        sys.modules["__mp_main__"] = main
     sys.argv[:] = [what.word, *arguments]
     try:
         exec(what.code, names)
