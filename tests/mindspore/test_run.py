@@ -154,5 +154,5 @@ def test_no_cell_is_kept_and_a_jitted_function_calls_what_it_is_given(tmp_path: 
     words = [sys.executable, "-m", "probe_format", "run", "--level", "L0", "--dump_path", "dump", "x.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.stdout == "[None, None, None]\n"
-    assert [line[:23] for line in done.stderr.splitlines()] == ["Probe: found the model "], done.stderr
+    assert "Exception ignored" not in done.stderr and "no call of its model" not in done.stderr, done.stderr
     assert sorted(path.name for path in (tmp_path / "dump").glob("step*")) == ["step0", "step1", "step2"]
