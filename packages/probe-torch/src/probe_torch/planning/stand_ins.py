@@ -96,13 +96,14 @@ class StandIns:
         return value
 
     def _copied(self, value: Any, parts: Iterable[Any]) -> Any:
-        """Return a copy of an object of the user's class, with fakes for the tensors in its parts."""
+        """Return a copy of an object of the user's class, with fakes for its tensors; itself if it has none."""
         if id(value) not in self._memo:
             self._memo[id(value)] = None  # where it contains itself
             self._kept.append(value)
-            for part in parts:
-                self.value(part)  # the memo has its tensors then
+            same = [self.value(part) is part for part in parts]  # the memo has its tensors then
             del self._memo[id(value)]
+            if all(same):
+                return value
         try:
             made = copy.deepcopy(value, self._memo)
         except Exception as e:
