@@ -325,7 +325,7 @@ def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
                 parts.append(b'"...":' + walk.give_up(value, f"over {MAX_LEAVES} values in one argument"))
                 forms["..."] = None
                 break
-            name = key if type(key) is str else walk.ask(name_of, key)
+            name = key if type(key) is str else walk.ask(_name, key)
             while name in forms:  # {1: a, "1": b}: both must be kept
                 name += "'"
             try:
@@ -340,10 +340,9 @@ def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
     return described
 
 
-def name_of(key: Any) -> str:
-    """Return what a key is called: a text as it is, whatever its class makes of it."""
+def _name(key: Any) -> str:
     try:
-        return str.__str__(key) if isinstance(key, str) else str(key)
+        return str.__str__(key) if isinstance(key, str) else str(key)  # of an enum of texts str() is another
     except Exception:
         return f"<{_type_name(type(key))}>"
 

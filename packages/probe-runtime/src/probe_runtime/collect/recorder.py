@@ -15,7 +15,7 @@ from typing import Any
 
 from probe_format.excerpts import error_text
 from probe_format.journal import events
-from probe_format.values import json_key, name_of
+from probe_format.values import json_key
 from probe_format.write import Coverage
 
 from probe_runtime.describe.leaf import Leaf
@@ -373,7 +373,7 @@ class Recorder:
 def _in_order(named: Found, kwargs: Kwargs, count: int) -> Found:
     """Return the tensors in keyword arguments by their places behind ``count`` arguments without a keyword."""
     places = {key: count + i for i, key in enumerate(kwargs)}
-    return [((places[name_of(path[0])], *path[1:]), t) for path, t in named]
+    return [((places[str.__str__(path[0])], *path[1:]), t) for path, t in named]
 
 
 class _Collective(dict[str, bool]):
