@@ -61,10 +61,11 @@ class MindSporeScene(Scene):
     def held_by(self, cell: Any) -> list[Any]:
         """Return the optimizers that a Cell can call. None is kept alive: many a Cell is a copy for one evaluation."""
         key = id(cell)
-        if key not in self._held:
+        known = self._held.get(key)  # at once: another thread may make an optimizer meanwhile
+        if known is None:
             held = [weakref.ref(one) for one in Reach.of(cell).optimizers]
-            self._held[key] = weakref.ref(cell, lambda _: self._held.pop(key, None)), held
-        return [one for ref in self._held[key][1] if (one := ref()) is not None]
+            known = self._held[key] = weakref.ref(cell, lambda _: self._held.pop(key, None)), held
+        return [one for ref in known[1] if (one := ref()) is not None]
 
 
 def _counts(cell: Any) -> bool:

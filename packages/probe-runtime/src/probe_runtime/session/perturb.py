@@ -92,13 +92,11 @@ class _Perturbation:
         why = f"perturb cannot change a copy of a {type(value).__name__}: give dict(...) of it."
         if not isinstance(value, MutableMapping):
             raise UsageError(why)
-        found = copy.copy(value)
-        if found is value:
-            raise UsageError(why)
+        found = _copied(value)
         for key, item in changed.items():
             own = value[key]
             found[key] = item
-            if value[key] is not own:  # copies of this class share what they hold
+            if value[key] is item:  # copies of this class share what they hold
                 value[key] = own
                 raise UsageError(why)
         return found
@@ -107,11 +105,7 @@ class _Perturbation:
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
         items = {name: self.moved(item) for name, item in fields.items()}
         changed = {name: item for name, item in items.items() if item is not fields[name]}
-        found = copy.copy(value) if changed else value
-        if changed and found is value:
-            raise UsageError(
-                f"perturb cannot change a {type(value).__name__}, whose copy is the same object."
-            )
+        found = _copied(value) if changed else value
         for name, item in changed.items():
             object.__setattr__(found, name, item)  # a frozen one too: nobody else has the copy yet
         return found
@@ -139,15 +133,21 @@ class _Perturbation:
         return np.unpackbits(drawn, count=count).astype(bool)
 
 
+def _copied(value: Any) -> Any:
+    """Return a copy of an object of the user's class. Raises UsageError when that is the object itself."""
+    found = copy.copy(value)
+    if found is value:
+        raise UsageError(f"perturb cannot change a {type(value).__name__}, whose copy is the same object.")
+    return found
+
+
 def _sequence(value: Any, items: list[Any]) -> Any:
     """Return a list or tuple as ``value`` is one, with its attributes and other items."""
     kind = type(value)
     if kind in (list, tuple):
         return kind(items)
     if isinstance(value, list):
-        found = copy.copy(value)
-        if found is value:
-            raise UsageError(f"perturb cannot change a {kind.__name__}, whose copy is the same object.")
+        found = _copied(value)
         list.__setitem__(found, slice(None), items)
         return found
     try:

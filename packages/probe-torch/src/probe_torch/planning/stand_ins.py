@@ -106,12 +106,11 @@ class StandIns:
                 return value
         try:
             made = copy.deepcopy(value, self._memo)
+            if made is value:
+                raise ValueError("its copy is the same object")
         except Exception as e:
-            raise UsageError(f"plan cannot copy a {_kind(value)} ({error_text(e)}). {_GIVE}") from e
-        if made is value:
-            raise UsageError(
-                f"A copy of a {_kind(value)} is the same object, which plan would change. {_GIVE}"
-            )
+            why = f"plan cannot copy a {type(value).__name__} ({error_text(e)})"
+            raise UsageError(f"{why}. Give its tensors in a list or a dict.") from e
         return made
 
     def _fake(self, t: torch.Tensor) -> torch.Tensor:
@@ -129,13 +128,6 @@ class StandIns:
         if isinstance(t, nn.Parameter):
             made._is_param = True  # what makes a tensor subclass a Parameter
         return made
-
-
-def _kind(value: Any) -> str:
-    return type(value).__name__
-
-
-_GIVE = "Give its tensors in a list or a dict."
 
 
 def _check_apart(model: nn.Module, copied: nn.Module) -> None:
