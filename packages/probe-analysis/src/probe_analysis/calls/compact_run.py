@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve, field, frozen
 from probe_format.errors import DamagedError
-from probe_format.jsonio import loads
+from probe_format.jsonio import decode, loads
 from probe_format.schema import Document, Parts, Side, Value, is_tensor, others, parts_of, why_lost
 from probe_format.schema import tensors as all_tensors
 from probe_format.statistics import WHOLE
@@ -381,7 +381,7 @@ def _without_numbers(text: bytes) -> tuple[bytes, Sequence[float], Sequence[str]
         del pieces[2::3]
         known = b"\1".join(pieces)
     try:
-        return known, array("d", loads(b"[%b]" % b",".join(floats))), [*map(bytes.decode, texts)]
+        return known, array("d", decode(b"[%b]" % b",".join(floats))), [*map(bytes.decode, texts)]
     except ValueError:
         return text, (), ()  # a record that holds no JSON is said to be damaged where it is read by itself
 

@@ -231,7 +231,7 @@ def _index(raw: bytes, where: str) -> Document | None:
         return None
     if not isinstance(header, dict) or "format_version" not in header:
         return None
-    spans: dict[str, tuple[int, int]] = {}
+    names, spans = list[bytes](), list[tuple[int, int]]()
     at = found.end()
     more = True
     match, find = _NAME.match, raw.find
@@ -241,16 +241,16 @@ def _index(raw: bytes, where: str) -> Document | None:
         end = len(raw) if end < 0 else end
         stop = end - (raw[end - 1] == _RETURN)
         more = raw[stop - 1] == _COMMA
-        try:
-            text = name[1].decode()
-            plain = "\\" not in text and text.isprintable()
-            spans[text if plain else jsonio.loads(b'"%b"' % name[1])] = start, stop - more
-        except ValueError:
-            return None
+        names.append(name[1])
+        spans.append((start, stop - more))
         at = end + 1
     if b"".join(raw[at:].split()) != b"}}" or (more and spans):
         return None
-    return Document(header, _Lines(raw, spans, where), where)
+    try:
+        texts = jsonio.loads(b'["%b"]' % b'","'.join(names)) if names else ()
+    except ValueError:
+        return None
+    return Document(header, _Lines(raw, dict(zip(texts, spans, strict=True)), where), where)
 
 
 def is_strict(header: Mapping[str, Any]) -> bool:
