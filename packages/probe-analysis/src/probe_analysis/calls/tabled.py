@@ -38,13 +38,14 @@ _PLACE = re.compile(r"step=([^/]+)/rank=(\d+)/(?:(graph|pynative)-)?([^/]+)\.par
 def opened(path: Path) -> Dump | None:
     """Return the ranks of exported tables as a dump; None where there are none."""
     steps: dict[tuple[str, int], list[Rank]] = {}
+    root = path.absolute()
     for file in (path / "runs").glob("step=*/rank=*/*.parquet"):
         if found := _PLACE.search(file.as_posix()):
             step = int(found[1]) if found[1].isdigit() else None
             number = int(found[2]) if found[4].startswith("rank") and found[4] != "rank" else None
             where = path / (found[3] or "") / f"step{'' if step is None else step}" / found[4]
             mode: Any = found[3]
-            rank = TabledRank(where, number, step, None, mode, path.absolute(), "/".join(file.parts[-3:]))
+            rank = TabledRank(where, number, step, None, mode, root, "/".join(file.parts[-3:]))
             steps.setdefault((found[3] or "", -1 if step is None else step), []).append(rank)
     if not steps:
         return None

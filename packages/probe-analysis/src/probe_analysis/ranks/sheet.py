@@ -63,7 +63,7 @@ def layout_of(run: CompactRun) -> Layout:
     return _layout(tuple(form.tensors for form in run.forms))
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _layout(records: tuple[Tensors, ...]) -> Layout:
     tensors = [x for record in records for x in record]
     places = [(order, *x[:3]) for order, record in enumerate(records) for x in record]
@@ -113,23 +113,30 @@ class Sheet:
     @cached_property
     def _floats(self) -> npt.NDArray[np.float64]:
         """Return row x whole column x statistic."""
+        at = self.layout.begin[self.layout.whole][:, None] + np.arange(len(WHOLE))
+        found = np.empty((len(self.runs), *at.shape))
+        for row, run in zip(found, self.runs, strict=True):
+            row[:] = self._in_columns(run)[at]
+        found += 0.0  # -0.0 is 0.0
+        return found
+
+    def _in_columns(self, run: CompactRun) -> npt.NDArray[np.float64]:
+        """Return the floats of a run where the first one has them."""
         first = self.runs[0]
-        rows = np.zeros((len(self.runs), len(first.floats)))
-        for row, run in zip(rows, self.runs, strict=True):
-            if run.begin == first.begin and len(run.floats) == len(first.floats):
-                row[:] = run.floats
-                continue
-            for order, form in enumerate(first.forms):  # those that are odd are not looked at here
-                size = min(form.counts[0], run.forms[order].counts[0])
-                row[first.begin[order] :][:size] = run.floats[run.begin[order] : run.begin[order] + size]
-        begin = self.layout.begin[self.layout.whole]
-        return rows[:, begin[:, None] + np.arange(4)] + 0.0  # -0.0 is 0.0
+        if run.begin == first.begin and len(run.floats) == len(first.floats):
+            return np.asarray(run.floats)
+        found = np.zeros(len(first.floats))
+        for order, form in enumerate(first.forms):  # those that are odd are not looked at here
+            size = min(form.counts[0], run.forms[order].counts[0])
+            found[first.begin[order] :][:size] = run.floats[run.begin[order] : run.begin[order] + size]
+        return found
 
     @cached_property
     def codes(self) -> npt.NDArray[np.uint64]:
         """Return row x column: a number that is the same for tensors that are the same; 0 where nothing tells them."""
         found = np.zeros((len(self.runs), len(self.layout.places)), "uint64")
-        found[:, self.layout.whole] = _coded(self._floats)
+        for codes, floats in zip(found, self._floats, strict=True):
+            codes[self.layout.whole] = _coded(floats)
         for column in self.layout.others:
             found[:, column] = [_code(self.tensor(row, column)) for row in range(len(self.runs))]
         for row, order in self.odd:

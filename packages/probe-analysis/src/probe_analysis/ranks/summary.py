@@ -166,14 +166,17 @@ def summarised(block: RankBlock) -> StepSummary:
     runs: dict[bytes, list[CompactRun]] = {}
     lost, members = dict[int, str](), 0
     for run in sorted(block.runs, key=lambda each: each.rank.number or 0):
-        rank = run.rank.number or 0
+        rank, opened = (
+            run.rank.number or 0,
+            Run(run.label, evolve(run.rank)),
+        )  # what is read goes with this one
         try:
-            compact = CompactRun.of(run, shared, among=True)
+            compact = CompactRun.of(opened, shared, among=True)
         except FormatError as error:
             skipped[run.label] = rank, error
             continue
         runs.setdefault(_key(compact), []).append(compact)
-        lost |= {rank: str(run.rank.lost)} if run.rank.lost else {}
+        lost |= {rank: str(opened.rank.lost)} if opened.rank.lost else {}
         members |= 1 << rank
     sheets = [Sheet(each) for each in runs.values()]
     groups: dict[Group, Made] = joined({}, *map(made_by, sheets))
@@ -181,8 +184,6 @@ def summarised(block: RankBlock) -> StepSummary:
     found, checked = list[Disagreement](), Counter[str]()
     _judge(block.step, [*computed(sheets)], block.tolerance, found, checked)
     cohorts = {key: Cohort.of(sheet, tuple(block.asked)) for key, sheet in zip(runs, sheets, strict=True)}
-    for run in block.runs:
-        run.forget()
     known = skipped, cohorts, groups, meshes, tuple(found), checked, 0, lost
     return StepSummary(block.step, block.there, block.tolerance, members, *known).settled()
 
@@ -194,7 +195,7 @@ def _key(run: CompactRun) -> bytes:
     return _digest(run.calls, tensors, f"{run.was_cut} {inside}")
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _digest(calls: tuple[Call, ...], tensors: tuple[Tensors, ...], end: str) -> bytes:
     shapes = ([(x[0], x[2]["shape"]) for x in each if x[1] == "parameter"] for each in tensors)
     told = *(f"{call.name} {call.parent}" for call in calls), *map(str, shapes), end
