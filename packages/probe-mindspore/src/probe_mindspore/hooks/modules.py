@@ -74,6 +74,11 @@ class CellTable(AnyModuleTable):
     def roots_of(self, model: Model) -> tuple[Any, ...]:
         return models_in(model, self.module_kind)
 
+    def is_module(self, kind: type) -> bool:
+        return issubclass(kind, self.module_kind.module_class) and not issubclass(
+            kind, self.module_kind.optimizers
+        )
+
     def _add_one(self, model: Any, prefix: str) -> None:
         module_kind = self.module_kind
         outside: list[str] = []
