@@ -5,6 +5,7 @@ Who runs it has the fixture `training`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,44 @@ def test_every_parent_exists(training: Training, everything: Dumped, tmp_path: P
 
 def test_a_healthy_step_has_no_first_non_finite(everything: Dumped) -> None:
     assert everything[0]["first_non_finite"] is None
+
+
+@pytest.mark.parametrize("given", ["the model", "a list of models"])
+def test_modules_that_nobody_registered_are_named(given: str, framework: Framework, tmp_path: Path) -> None:
+    """Those in a plain list, tuple or dict of a module, at any depth; others that lie there too are no loss."""
+
+    def compute(module: Any, x: Any) -> Any:
+        for block in module.blocks:
+            x = block(x)
+        return module.inner(x)
+
+    def inside(module: Any, x: Any) -> Any:
+        return module.head(module.named["tail"][0](x))
+
+    inner = framework.module_of("Inner", inside)
+    inner.head, inner.named = framework.layer(), {"tail": [framework.layer(), None], "n": 3}
+    model = framework.module_of("Outer", compute)
+    model.inner, model.blocks = inner, [framework.layer(), framework.layer()]
+    model.known, model.pair, model.numbers = [inner, {"head": inner.head}, model], (inner,), list(range(5000))
+    model.around = [model.known]
+    model.around.append(model.around)
+    other = framework.layer()
+    with framework.debugger(task="statistics", dump_path=tmp_path, level="L0") as debugger:
+        debugger.start(model if given == "the model" else [other, model])
+        model(framework.ones(2, 2))
+        debugger.stop()
+        debugger.step()
+    (report,) = tmp_path.rglob("report.json")
+    said = {one["what"]: one["why"] for one in json.loads(report.read_text())["not_seen"]}
+    kind, index = framework.kind, "" if given == "the model" else "1."
+    where = "the model" if given == "the model" else "model 1"
+    told = {what: why for what, why in said.items() if "registered nowhere" in why}
+    assert told.keys() == {
+        f"{kind}s in the list blocks of {where}",
+        f"{kind}s in the dict named of {kind}.{index}inner.Inner",
+    }
+    assert "it holds 2 that" in told[f"{kind}s in the list blocks of {where}"]
+    assert all(f"nn.{kind}List" in why for why in told.values())
 
 
 __all__ = ["everything", "filtered", *(name for name in dir() if name.startswith("test_"))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +276,15 @@ def test_calls_that_are_told_are_recorded_also_after_somebody_kept_one(tmp_path:
             data = capture(tmp_path / str(i), work, net, level="L0")
         assert "Cell.0.Dense.forward.0" in data
     assert (told, kept) == ([net, net[0]] * 2, [nn.Cell.__call__] * 2)
+
+
+def test_what_mixed_precision_makes_of_a_chain_of_cells_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It calls copies that only a plain list has."""
+    monkeypatch.chdir(tmp_path)  # MindSpore may write its source there, and adds to the path
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    net = ms.amp.auto_mixed_precision(nn.SequentialCell(nn.Dense(4, 4), nn.ReLU()), "O1")
+    assert not capture(tmp_path, lambda: net(tensor(2, 4)), net, level="L0")
+    said = {item["what"] for item in report(tmp_path / "dump")["not_seen"]}
+    assert "Cells in the list cell_list of the model" in said

@@ -26,7 +26,7 @@ from probe_runtime.patching import Function, Nested, place, replaced
 
 from probe_mindspore.hooks import autograd
 from probe_mindspore.hooks.uncompiled_hooks import UncompiledHooks
-from probe_mindspore.patching.compile_hook import API, compilation_replaced
+from probe_mindspore.patching.compile_hook import API, compilation_replaced, executors
 
 from . import compile_cache
 from .copied_graph import CopiedGraph, Outcome
@@ -81,6 +81,8 @@ class CopiedCompilations:
         places.append(place(API, "_real_phase", _PHASE))
         places.append(place(API._PyNativeExecutor, "grad_jit", _JIT_RUN))
         places.append(place(GraphExecutor_, "__call__", _CELL_RUN))
+        for name in ("set_real_args", "generate_arguments_key"):  # the first of these reads the arguments
+            places += [place(kind, name, _ARGUMENTS) for kind in executors(name)]
         _in_place.append(self)
         try:
             with replaced(places), compilation_replaced(self._compile):
@@ -194,6 +196,14 @@ class CopiedCompilations:
         ours = self._now and phase == obj.phase and not str(real).endswith(f".{self.word}")
         return f"{real}.{self.word}" if ours else real
 
+    def reading(self) -> AbstractContextManager[Any]:
+        """Return a context in which Cells are read that a function gets as arguments: not when it is compiled."""
+        if not self._now:
+            return nullcontext()
+        before = _found.get(self._now[-1][0], {}).get(self.word)
+        extent = Extent.EVERYTHING if before is None else before.extent
+        return self.tapped(extent) if extent else nullcontext()
+
     def _compile(self, original: Function) -> Function:
         @wraps(original)
         def compile(executor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -276,6 +286,15 @@ def _cell(original: Function) -> Function:
     return compile
 
 
+def _arguments(original: Function) -> Function:
+    @wraps(original)
+    def read(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        with _in_place[-1].reading() if _in_place else nullcontext():
+            return original(executor, *args, **kwargs)
+
+    return read
+
+
 def _phase(original: Function) -> Function:
     @wraps(original)
     def real_phase(phase: Any, obj: Any) -> Any:
@@ -314,7 +333,9 @@ def _cell_run(original: Function) -> Function:
     return call
 
 
-_JIT, _CELL, _PHASE = (sheltered("a compilation", make) for make in (_jit, _cell, _phase))
+_JIT, _CELL, _PHASE, _ARGUMENTS = (
+    sheltered("a compilation", make) for make in (_jit, _cell, _phase, _arguments)
+)
 _JIT_RUN, _CELL_RUN = (sheltered("a compiled graph", make) for make in (_jit_run, _cell_run))
 
 

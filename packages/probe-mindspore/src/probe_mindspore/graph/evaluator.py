@@ -32,10 +32,10 @@ def _argument(value: Any) -> Any:
 
 
 def _nest(value: Any) -> Any:
+    if isinstance(value, dict):  # in a compiled graph it is the tuple of its values
+        value = tuple(value.values())
     if isinstance(value, list | tuple):
         return type(value)(map(_nest, value))
-    if isinstance(value, dict):
-        return {key: _nest(one) for key, one in value.items()}
     return _tensor(value) if isinstance(value, TensorView) else value
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from attrs import define, evolve, field, frozen
-from mindspore import Parameter, Tensor, ops
+from mindspore import Parameter, Tensor, nn, ops
 from mindspore.ops import functional as F
 from probe_runtime.collect import guarded
 
@@ -59,6 +59,7 @@ def compiled(called: Called, out: Any, parameters: Sequence[Any]) -> tuple[Any, 
     out: what the piece gave.
     """
     what, taken = called.what, tuple(_takes(one) for one in called.arguments)
+    makers = tuple(map(_maker, called.arguments))
     weights = ms.ParameterTuple([p for p in parameters if p.requires_grad])
     by_list = bool(weights)
     probed = ops.GradOperation(get_all=any(taken), get_by_list=by_list, sens_param=True)
@@ -69,7 +70,7 @@ def compiled(called: Called, out: Any, parameters: Sequence[Any]) -> tuple[Any, 
             one = args[i]
             if not taken[i]:
                 one = F.stop_gradient(one)
-            given = (*given, one)  # type: ignore[assignment]
+            given = (*given, makers[i](one))  # type: ignore[assignment]
         return what(*given)
 
     def gradients(sens, *args):  # type: ignore[no-untyped-def]
@@ -90,7 +91,8 @@ def compiled(called: Called, out: Any, parameters: Sequence[Any]) -> tuple[Any, 
             stop,
         )  # MindSpore clears what the run has recorded where a piece fails
         autograd.enable_grad(False)
-        arguments = map(_without_hooks, called.arguments)
+        plain = map(_plain, called.arguments)
+        arguments = [_mutable(one) if takes else one for one, takes in zip(plain, taken, strict=True)]
         _JITTED.setdefault((called.key, taken), ms.jit(gradients))(_mutable(_zeros(out)), *arguments)
     except _CompiledError as e:
         return tuple(e.args[0])
@@ -159,7 +161,29 @@ class PieceGradients:
             self.graph.gradients(inputs, self.own, self.tokens, self.outcome)
 
 
+def _maker(value: Any) -> Callable[[Any], Any]:
+    """Return what makes an argument of what `_plain` made of it, for the compiler to read."""
+    if isinstance(value, nn.Cell):
+        return lambda one: value
+    if isinstance(value, dict):
+        keys, items = tuple(value), _maker(tuple(value.values()))
+        return lambda one: F.make_dict(keys, items(one))
+    if not isinstance(value, list | tuple):
+        return lambda one: one
+    makers, is_list = tuple(map(_maker, value)), isinstance(value, list)
+
+    def nest(one):  # type: ignore[no-untyped-def]
+        made = ()
+        for i in range(len(makers)):
+            made = (*made, makers[i](one[i]))  # type: ignore[assignment]
+        return list(made) if is_list else made
+
+    return nest
+
+
 def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, dict):
+        value = tuple(value.values())
     if isinstance(value, list | tuple):
         for one in value:
             yield from _tensors(one)
@@ -171,11 +195,17 @@ def _takes(value: Any) -> bool:
     return any(map(autograd.takes_gradient, _tensors(value)))
 
 
-def _without_hooks(value: Any) -> Any:
-    """Return the same tensors as others: MindSpore 2.7 compiles what is hooked on one into the graph that gets it."""
-    if isinstance(value, list | tuple):
-        nest = (list if isinstance(value, list) else tuple)(map(_without_hooks, value))
-        return _mutable(nest) if getattr(value, "__ms_mutable__", False) or _takes(value) else nest
+def _plain(value: Any) -> Any:
+    """Return an argument as a nest of the same tensors, without Cells and dicts, whose gradients cannot be asked for.
+
+    The tensors are others: MindSpore 2.7 compiles what is hooked on one into the graph that gets it.
+    """
+    if isinstance(value, dict | list | tuple):
+        items = map(_plain, value.values() if isinstance(value, dict) else value)
+        nest = (list if isinstance(value, list) else tuple)(items)
+        return _mutable(nest) if getattr(value, "__ms_mutable__", False) else nest
+    if isinstance(value, nn.Cell):
+        return 0
     return F.stop_gradient(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
 
 

@@ -159,10 +159,12 @@ class GraphTaps:
 
     def _ran(self, name: str, found: SearchResult) -> Outcome:
         """Report what has no taps in a graph that runs."""
+        elsewhere = self.table.elsewhere
         for tracked in self.table.entries.values():
-            if tracked.base and not tracked.called and is_hooked(tracked.module):
+            base = tracked.base
+            if base and base not in elsewhere and not tracked.called and is_hooked(tracked.module):
                 tracked.called = True
-                self._collector.coverage.unseen(tracked.base, HOOKED)
+                self._collector.coverage.unseen(base, HOOKED)
         part = bool(found.extent and found.met)
         if found.why is not None:
             what = f"{'gradients ' * part}inside the graph of {name}"

@@ -50,10 +50,10 @@ class CellTable(AnyModuleTable):
     A step may have two parts, one for PyNative calls and one for compiled graphs, each with its own table.
 
     module_kind: which modules are recorded.
-    part: which Cells are added: None for all; "graph" for those inside compiled graphs; "pynative" for the others.
-        The outermost jitted Cells belong to both, since their call is visible from both sides.
+    part: whose calls are missed here where there are none: None for all Cells; "graph" for those inside of jitted
+        Cells; "pynative" for those outside, which a Cell may be too. The outermost jitted Cells are both.
     compiled: the jitted Cells by path.
-    elsewhere: the Cells that "pynative" leaves to the other part.
+    elsewhere: the Cells that only the other part misses, by record name; a call of theirs is recorded all the same.
     in_graphs: the record names of Cells that ran in a compiled graph in this step; shared by both parts.
     uncalled: the reason to report for a Cell without calls.
     traced: the ids of Cells that a traced function can call; shared by both parts.
@@ -62,7 +62,7 @@ class CellTable(AnyModuleTable):
     module_kind: ModuleKind = CELLS
     part: Literal["graph", "pynative"] | None = None
     compiled: dict[str, Any] = field(factory=dict)
-    elsewhere: dict[int, TrackedModule] = field(factory=dict)
+    elsewhere: dict[str, TrackedModule] = field(factory=dict)
     in_graphs: set[str] = field(factory=set)
     uncalled: str = "not called in this step"
     traced: set[int] = field(factory=set)
@@ -74,17 +74,20 @@ class CellTable(AnyModuleTable):
     def roots_of(self, model: Model) -> tuple[Any, ...]:
         return models_in(model, self.module_kind)
 
+    def is_module(self, kind: type) -> bool:
+        return issubclass(kind, self.module_kind.module_class) and not issubclass(
+            kind, self.module_kind.optimizers
+        )
+
     def _add_one(self, model: Any, prefix: str) -> None:
         module_kind = self.module_kind
         outside: list[str] = []
-        inside: list[str] = []
-        all_read = False  # the model itself is one compiled graph
+        here = None if self.part is None else _reached(model)[self.part]
         for path, cell in module_kind.walk(model):
             if not path:
                 self._note_own(prefix, [name for name, _ in module_kind.parameters(model)])
                 if _is_jitted(cell):
                     self.compiled[prefix.rstrip(".")] = cell
-                    all_read = _is_read(cell)
                 continue
             if isinstance(cell, module_kind.optimizers) and not _below(path, outside):
                 outside.append(path)
@@ -93,19 +96,16 @@ class CellTable(AnyModuleTable):
                 continue
             if _is_jitted(cell):
                 self.compiled.setdefault(f"{prefix}{path}", cell)
-            within = all_read or _below(path, inside)
-            outermost = not within and _is_jitted(cell) and _is_read(cell)
-            if outermost:
-                inside.append(path)
-            if self.part == "graph" and not (within or outermost):
-                continue
-            base = f"{module_kind.prefix}.{prefix}{path}.{type(cell).__name__}"
-            entries = self.elsewhere if self.part == "pynative" and within else self.entries
-            entries.setdefault(id(cell), TrackedModule(base, cell))
+            made = TrackedModule(f"{module_kind.prefix}.{prefix}{path}.{type(cell).__name__}", cell)
+            entry = self.entries.setdefault(id(cell), made)
+            if here is None or id(cell) in here:
+                self.elsewhere.pop(entry.base, None)  # another model may have it too
+            elif entry is made:
+                self.elsewhere[entry.base] = entry
 
     def parameters(self) -> list[TrackedParameter]:
-        """Return every trained parameter of the tracked Cells, and of those elsewhere, once, with all its owners."""
-        return tracked_parameters((*self.entries.values(), *self.elsewhere.values()), self._trained)
+        """Return every trained parameter of the tracked Cells once, with all its owners."""
+        return tracked_parameters(self.entries.values(), self._trained)
 
     @property
     def has_graphs(self) -> bool:
@@ -114,7 +114,7 @@ class CellTable(AnyModuleTable):
 
     def is_in_graph(self, base: str) -> bool:
         """Return whether the records of this Cell are in the part of the step for compiled graphs."""
-        return base in self.in_graphs or any(entry.base == base for entry in self.elsewhere.values())
+        return base in self.in_graphs or (base in self.elsewhere and not self.elsewhere[base].called)
 
     def _trained(self, cell: Any) -> Iterator[tuple[str, Any]]:
         return ((name, p) for name, p in self.module_kind.parameters(cell) if p.requires_grad)
@@ -124,6 +124,8 @@ class CellTable(AnyModuleTable):
         for entry in self.entries.values():
             if entry.called or not entry.base or isinstance(entry.module, self.module_kind.containers):
                 continue
+            if entry.base in self.elsewhere:
+                continue
             compiled = entry.base in self.in_graphs or (inside and entry.base.startswith(inside))
             why = _TRACED if id(entry.module) in self.traced else self.uncalled
             yield entry.base, "inside a compiled graph" if compiled else why
@@ -132,6 +134,24 @@ class CellTable(AnyModuleTable):
         """Note the call of a traced function that can call this Cell, and thereby the Cells inside it."""
         if id(cell) not in self.traced:
             self.traced.update(id(one) for _, one in self.module_kind.walk(cell))
+
+
+def _reached(model: Any) -> dict[str, set[int]]:
+    """Return the ids of the Cells that are reached outside of compiled ones ("pynative"), and inside ("graph").
+
+    The outermost compiled ones are both.
+    """
+    found: dict[str, set[int]] = {"pynative": set(), "graph": set()}
+    waiting: list[tuple[Any, str]] = [(model, "pynative")]
+    while waiting:
+        cell, part = waiting.pop()
+        if cell is not None and id(cell) not in found[part]:
+            found[part].add(id(cell))
+            if _is_jitted(cell) and _is_read(cell):
+                part = "graph"
+                found[part].add(id(cell))
+            waiting += [(inner, part) for inner in cell._cells.values()]
+    return found
 
 
 def _is_jitted(cell: Any) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from mindspore import nn
 from probe_runtime.auto import AutoSteps
 from probe_runtime.patching import Function, place, replaced
 
@@ -26,6 +27,8 @@ Over = Callable[[], None]
 def watched(steps: AutoSteps, scene: MindSporeScene) -> Iterator[None]:
     """Tell ``steps`` of every forward that trains and every update, and ``scene`` of new optimizers, while open."""
     places = [place(kind, "__init__", _making) for kind in OPTIMIZERS]
+    if scene.named:
+        places += [place(nn.Cell, name, _noting) for name in ("__init__", "__setstate__")]
     calls = _TrainingCalls(steps, scene)
     _watching.append(calls)
     with ExitStack() as stack:
@@ -126,6 +129,18 @@ def _making(original: Function) -> Function:
             calls.steps.optimizer_made(optimizer)
 
     return init
+
+
+def _noting(original: Function) -> Function:
+    """Tell of a Cell that ``original`` makes: its ``__init__``, or the ``__setstate__`` of a copy."""
+
+    @functools.wraps(original)
+    def make(cell: Any, *args: Any, **kwargs: Any) -> None:
+        original(cell, *args, **kwargs)
+        for calls in tuple(_watching):
+            calls.scene.module_made(cell)
+
+    return make
 
 
 def _executing(original: Function) -> Function:

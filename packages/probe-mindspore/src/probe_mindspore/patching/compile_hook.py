@@ -34,9 +34,13 @@ _nested = Nested()
 def compilation_replaced(make: Make) -> Held:
     """Call make(compile) instead of ``compile`` until the result is undone. The last one begun is the outermost."""
     make = sheltered("a compilation", make)
+    return listening(_active, make, [place(kind, "compile", _COMPILING) for kind in executors("compile")])
+
+
+def executors(method: str) -> list[type]:
+    """Return the classes of MindSpore's compilers that have a method."""
     kinds = (getattr(mindspore._c_expression, name, object) for name in ("GraphExecutor_", "JitExecutor_"))
-    places = [place(kind, "compile", _COMPILING) for kind in kinds if "compile" in vars(kind)]
-    return listening(_active, make, places)
+    return [kind for kind in kinds if method in vars(kind)]
 
 
 def around_compilation(region: Callable[[], contextlib.AbstractContextManager[Any]]) -> Held:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
+from operator import attrgetter
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -35,6 +37,7 @@ class Reach:
     optimizers: list[Any] = field(factory=list)
     cells: list[Any] = field(factory=list)
     takes_gradients: bool = False
+    _holding: dict[int, bool] = field(factory=dict)
 
     @classmethod
     def of(cls, *starts: Any) -> Reach:
@@ -56,7 +59,7 @@ class Reach:
             self.optimizers.append(one)
         elif isinstance(one, nn.Cell):
             self.cells.append(one)
-            if _holds_optimizer(one):
+            if self._holds_optimizer(one):
                 yield one.construct
         elif isinstance(one, _GRAD):
             self.takes_gradients = True
@@ -84,20 +87,37 @@ class Reach:
             self.takes_gradients |= not _GRADS.isdisjoint(names)
             owners += [function.__globals__[name] for name in names if name in function.__globals__]
         for owner in owners:
-            if not isinstance(owner, MethodType):
+            is_cell = isinstance(owner, nn.Cell)
+            if self._holds_optimizer(owner) if is_cell else not isinstance(owner, MethodType):
                 yield from _attributes(owner, names)
             yield owner
 
+    def _holds_optimizer(self, cell: Any) -> bool:
+        """Return whether a Cell is an optimizer or has one inside: asked at each jitted call, so without names."""
+        if id(cell) not in self._holding:
+            self._holding[id(cell)] = any(issubclass(kind, OPTIMIZERS) for kind in _kinds_in(cell))
+        return self._holding[id(cell)]
 
-def _holds_optimizer(cell: Any) -> bool:
-    """Return whether a Cell is an optimizer or has one inside."""
-    return any(isinstance(inside, OPTIMIZERS) for _, inside in CELLS.walk(cell))
+
+def _kinds_in(cell: Any) -> set[type]:
+    """Return the classes of a Cell and of those inside it."""
+    kinds: set[type] = set()
+    known: set[int] = set()
+    level = [cell]
+    while level:
+        by_id = dict(zip(map(id, level), level, strict=True))
+        fresh = [by_id[which] for which in by_id.keys() - known if by_id[which] is not None]
+        known.update(by_id)
+        kinds.update(map(type, fresh))
+        level = list(chain.from_iterable(map(dict.values, map(_INNER, fresh))))
+    return kinds
+
+
+_INNER: Callable[[Any], dict[str, Any]] = attrgetter("_cells")
 
 
 def _attributes(owner: Any, names: list[str]) -> Iterator[Any]:
     """Yield the attributes of an object that have one of these names, without running code of the user's."""
-    if isinstance(owner, nn.Cell) and not _holds_optimizer(owner):
-        return
     own = getattr(owner, "__dict__", {}) if not isinstance(owner, type) else {}
     for name in names:
         if name in own or (isinstance(owner, nn.Cell) and name in owner._cells):

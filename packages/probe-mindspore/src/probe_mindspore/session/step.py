@@ -148,13 +148,14 @@ class StepOpener:
 
     def open_with_graphs(self, directory: Path, about: About) -> JointStep:
         """Open a step of PyNative calls, and of graphs of jitted functions that may call the model's Cells."""
-        graph = CellTable(self.module_kind, uncalled="not called in a graph in this step")
-        return self._both(directory, about, CellTable(self.module_kind), graph, perhaps=True)
+        tables = CellTable(self.module_kind), CellTable(self.module_kind)
+        return self._both(directory, about, *tables, perhaps=True)
 
     def _both(
         self, directory: Path, about: About, pynative: CellTable, graph: CellTable, *, perhaps: bool = False
     ) -> JointStep:
         graph.in_graphs, graph.traced = pynative.in_graphs, pynative.traced
+        graph.uncalled = "not called in a graph in this step"
         below = self.config.dump_path / "graph" / directory.parent.name / directory.name
         if self.config.overwrite:
             clear(below)

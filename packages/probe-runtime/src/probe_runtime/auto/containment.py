@@ -33,28 +33,43 @@ class Containment:
             for parameter in _values(names.get(parameters)):
                 self._holders.setdefault(id(parameter), []).append(one)
 
-    def tops(self, module: Any) -> list[Any]:
-        """Return the topmost modules around a module; itself where none holds it."""
-        found: dict[int, Any] = {}
-        waiting, seen = [module], set[int]()
-        while waiting:
-            one = waiting.pop()
-            if id(one) not in seen:
-                seen.add(id(one))
-                above = self._above.get(id(one), [])
-                waiting += above
-                if not above:
-                    found[id(one)] = one
-        return list(found.values())
+    def of_classes(self, names: Sequence[str], made: Sequence[Any]) -> list[Any]:
+        """Return the modules of these classes, in the order of the names; of one class in that in which they were made.
 
-    def of_classes(self, names: Sequence[str]) -> list[Any]:
-        """Return the modules of these classes, in the order of the names."""
-        return [one for name in names for one in self._modules if type(one).__name__ == name]
+        made: those whose making was seen; others were there before.
+        """
+        order = {id(one): i for i, one in enumerate(made, 1)}
+        modules = sorted(self._modules, key=lambda one: order.get(id(one), 0))
+        return [one for name in names for one in modules if type(one).__name__ == name]
 
     def models_of(self, parameters: Iterable[Any]) -> list[Any]:
-        """Return the topmost modules that hold these parameters, in the order of the parameters."""
-        holders = {id(one): one for p in parameters for one in self._holders.get(id(p), ())}
-        return list({id(top): top for one in holders.values() for top in self.tops(one)}.values())
+        """Return the topmost modules that hold these parameters, in the order of the parameters.
+
+        The garbage collector's order is another one in each run.
+        """
+        trained = self._trained(parameters).values()
+        tops = [(numbers, top) for top, numbers in trained if id(top) not in self._above]
+        return [top for _, top in sorted(tops, key=lambda each: each[0])]
+
+    def _trained(self, parameters: Iterable[Any]) -> dict[int, tuple[Any, list[int]]]:
+        """Return the modules that hold some of these parameters, at any depth, with the numbers of those."""
+        found: dict[int, tuple[Any, list[int]]] = {}
+        around: dict[int, list[Any]] = {}
+        for number, parameter in enumerate(parameters):
+            for holder in self._holders.get(id(parameter), ()):
+                for one in around.get(id(holder)) or around.setdefault(id(holder), self._around(holder)):
+                    found.setdefault(id(one), (one, []))[1].append(number)
+        return found
+
+    def _around(self, module: Any) -> list[Any]:
+        """Return the module, and those that hold it at any depth."""
+        found = {id(module): module}
+        waiting = [module]
+        while waiting:
+            fresh = {id(one): one for one in self._above.get(id(waiting.pop()), ()) if id(one) not in found}
+            found |= fresh
+            waiting += fresh.values()
+        return list(found.values())
 
 
 def _values(table: Any) -> list[Any]:

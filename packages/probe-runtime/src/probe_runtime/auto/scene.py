@@ -24,6 +24,7 @@ class Scene(ABC):
     kinds: ClassVar[tuple[type, ...]]
     named: tuple[str, ...] = ()
     _made: list[weakref.ref[Any]] = field(factory=list)
+    _modules: list[weakref.ref[Any]] = field(factory=list)
     _tops: list[weakref.ref[Any]] = field(factory=list)
     _roots: dict[int, tuple[weakref.ref[Any], weakref.ref[Any] | None]] = field(factory=dict)
     _news: int = 0  # how often an optimizer has come
@@ -40,20 +41,24 @@ class Scene(ABC):
             self._made = [*(ref for ref in self._made if ref() is not None), weakref.ref(optimizer)]
         self._news += 1
 
+    def module_made(self, module: Any) -> None:
+        """Take a module that has just been made or copied, which tells the order of those of one class."""
+        if type(module).__name__ in self.named and all(ref() is not module for ref in self._modules):
+            self._modules = [*(ref for ref in self._modules if ref() is not None), weakref.ref(module)]
+
     def has(self, optimizer: Any) -> bool:
         """Return whether this optimizer has been taken."""
         return any(ref() is optimizer for ref in self._made)
 
     def optimizers(self) -> Sequence[Any]:
         """Return the optimizers that are alive and train something, in the order in which they were made."""
-        live = [one for one in (ref() for ref in self._made) if one is not None]
-        return [one for one in live if any(True for _ in self.parameters_of(one))]
+        return [one for one in _live(self._made) if any(True for _ in self.parameters_of(one))]
 
     def models(self) -> Sequence[Any]:
         """Return the models that they train, in that order, without what only wraps them."""
         if self._looked != self._news:
             self._look()
-        return self._live_tops()
+        return _live(self._tops)
 
     def root_of(self, module: Any) -> Any:
         """Return the trained model that an outermost call belongs to; None for a loss, a metric, a frozen network."""
@@ -61,18 +66,15 @@ class Scene(ABC):
         if ref is not None and ref() is module and self._looked == self._news:
             return None if root is None else root()
         self._look()
-        found = next((top for top in self._live_tops() if self.belongs(module, top)), None)
+        found = next((top for top in _live(self._tops) if self.belongs(module, top)), None)
         self._roots[id(module)] = weakref.ref(module), None if found is None else weakref.ref(found)
         return found
-
-    def _live_tops(self) -> list[Any]:
-        return [top for top in (ref() for ref in self._tops) if top is not None]
 
     def _look(self) -> None:
         news = self._news  # first: what another thread makes meanwhile is looked for the next time
         held = self.held()
         parameters = [p for one in self.optimizers() for p in self.parameters_of(one)]
-        tops = held.of_classes(self.named) if self.named else held.models_of(parameters)
+        tops = held.of_classes(self.named, _live(self._modules)) if self.named else held.models_of(parameters)
         if self._looked != news:
             self._roots.clear()
         self._tops, self._looked = [weakref.ref(top) for top in tops], news
@@ -108,3 +110,7 @@ class Scene(ABC):
     @abstractmethod
     def steps_taken(self) -> int:
         """Return how many steps the optimizers have taken by their own count; 0 where they do not count."""
+
+
+def _live(refs: Iterable[weakref.ref[Any]]) -> list[Any]:
+    return [one for ref in refs if (one := ref()) is not None]

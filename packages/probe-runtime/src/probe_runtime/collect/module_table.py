@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice, repeat
 from typing import Any
 
 from attrs import define, field, frozen
@@ -58,6 +59,7 @@ class AnyModuleTable(ABC):
         for i, one in enumerate(self.roots_of(model)):
             self.roots[id(one)] = one
             self._add_one(one, "" if one is model else f"{i}.")
+        self._note_unregistered()
 
     def add_named(self, module: Any, name: str) -> None:
         """Track one module under a name of the user's, with nothing inside it (`module_dump`)."""
@@ -72,6 +74,39 @@ class AnyModuleTable(ABC):
                 "the module given to start() has no record; wrap it, or give its parent, to see them"
             )
 
+    def _note_unregistered(self) -> None:
+        """List modules in `not_seen` that a model keeps in plain lists, tuples and dicts alone.
+
+        Where there is none it takes a few calls for all modules together. No code of the user's runs.
+        """
+        several = len(self.roots) > 1
+        models = [(f"model {i}" if several else "the model", m) for i, m in enumerate(self.roots.values())]
+        tracked = [*models, *((entry.base, entry.module) for entry in self.entries.values() if entry.base)]
+        owns = list(map(object.__getattribute__, [module for _, module in tracked], repeat("__dict__")))
+        unknown = self._modules_in(chain.from_iterable(map(dict.values, owns)))
+        unknown -= self.entries.keys() | self.roots.keys()
+        for (where, _), own in zip(tracked, owns, strict=True) if unknown else ():
+            for name, value in list(own.items()):
+                if type(value) in _PLAIN and (found := self._modules_in([value]) & unknown):
+                    self.not_seen[f"{self.prefix}s in the {type(value).__name__} {name} of {where}"] = (
+                        f"it holds {len(found)} that are registered nowhere: they, and what is inside them, have no "
+                        f"records. Keep them in nn.{self.prefix}List or nn.{self.prefix}Dict"
+                    )
+
+    def _modules_in(self, values: Iterable[Any]) -> set[int]:
+        """Return the ids of the modules that lie in those of these values that are nests."""
+        found: list[Any] = []
+        level = list(values)
+        for _ in range(_DEEPEST):
+            dicts = [one for one in level if type(one) is dict]
+            rows = [one for one in level if type(one) is list or type(one) is tuple]
+            level = list(
+                chain.from_iterable(map(islice, chain(map(dict.values, dicts), rows), repeat(_MOST)))
+            )
+            found += level
+        kinds = {kind for kind in set(map(type, found)) if self.is_module(kind)}
+        return set(map(id, [one for one in found if type(one) in kinds]))
+
     @property
     @abstractmethod
     def prefix(self) -> str:
@@ -82,12 +117,21 @@ class AnyModuleTable(ABC):
         """Return the models in ``model``: itself, or the items of a list; an empty tuple for None."""
 
     @abstractmethod
+    def is_module(self, kind: type) -> bool:
+        """Return whether this is a class of modules as they are tracked."""
+
+    @abstractmethod
     def _add_one(self, model: Any, prefix: str) -> None:
         """Track every module inside a model. prefix: before their paths."""
 
     @abstractmethod
     def never_called(self) -> Iterable[tuple[str, str]]:
         """Yield (name, why) of every tracked module that was not called while collecting."""
+
+
+_PLAIN = (list, tuple, dict)
+#: How deep nests in a module's attributes are looked into, and at how much of each.
+_DEEPEST, _MOST = 3, 1000
 
 
 def models_of(model: object, kind: type, noun: str, more: str = "") -> tuple[Any, ...]:

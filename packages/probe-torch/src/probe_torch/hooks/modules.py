@@ -42,6 +42,9 @@ class ModuleTable(AnyModuleTable):
     def roots_of(self, model: Model | None) -> tuple[nn.Module, ...]:
         return models_in(model)
 
+    def is_module(self, kind: type) -> bool:
+        return issubclass(kind, nn.Module)
+
     def _add_one(self, model: nn.Module, prefix: str) -> None:
         for name, module in named_submodules(model):
             compiled_one = "_orig_mod" in name

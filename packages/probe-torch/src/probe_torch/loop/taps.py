@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from probe_runtime.auto import AutoSteps
 from probe_runtime.patching import Function, place, replaced
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as torchs
 
@@ -29,6 +30,8 @@ def watched(steps: AutoSteps, scene: TorchScene) -> Iterator[None]:
         place(Optimizer, "add_param_group", _changing, False),
         place(torch.amp.GradScaler, "step", _scaling),
     ]
+    if scene.named:
+        places += [place(nn.Module, name, _noting) for name in ("__init__", "__setstate__")]
     hidden = _Hidden(steps)
     _watching.append((steps, scene))
     with ExitStack() as stack:
@@ -78,6 +81,18 @@ def _changing(original: Function, makes: bool) -> Function:
                 steps.optimizer_made(optimizer)
 
     return change
+
+
+def _noting(original: Function) -> Function:
+    """Tell of a module that ``original`` makes: its ``__init__``, or the ``__setstate__`` of a copy."""
+
+    @functools.wraps(original)
+    def make(module: Any, *args: Any, **kwargs: Any) -> None:
+        original(module, *args, **kwargs)
+        for _, scene in tuple(_watching):
+            scene.module_made(module)
+
+    return make
 
 
 def _scaling(original: Function) -> Function:
