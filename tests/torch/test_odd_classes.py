@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import time
 from pathlib import Path
@@ -168,3 +169,51 @@ def test_perturb_keeps_the_state_of_lists_and_tuples() -> None:
     assert (
         type(other) is Pair and other.name == "a" and other[1] == 3 and torch.equal(items[0], torch.ones(2))
     )
+
+
+class Unhashable(type):
+    """A metaclass whose classes are no keys."""
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+
+class UnhashableTensors(torch._C._TensorMeta):  # type: ignore[misc]
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+
+@dataclasses.dataclass
+class Answer(metaclass=Unhashable):
+    value: Tensor
+
+
+class Bag(list[Any], metaclass=Unhashable):
+    pass
+
+
+class Marked(Tensor, metaclass=UnhashableTensors):
+    pass
+
+
+def test_a_class_may_have_no_hash(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor, *more: Any) -> Answer:
+            return Answer(self.layer(x))
+
+    model, x, answered = nn.Sequential(Net()), torch.ones(1, 2), []
+
+    def work() -> None:
+        model[0](x, Answer(x), Bag([x]), [Answer(x)], {"a": Bag([x])}).value.sum().backward()
+        answered.append(type(torch.add(x.as_subclass(Marked), 1)))
+
+    data = capture(tmp_path, work, model, level="mix")
+    net = data["Module.0.Net.forward.0"]
+    _, one, bag, inside, keyed = net["input_args"]
+    assert [e["Max"] for e in (one["value"], bag[0], inside[0]["value"], keyed["a"][0])] == [1.0] * 4
+    assert list(net["output"]) == ["value"] and "Module.0.Net.backward.0" in data
+    assert answered == [Marked] and data["Torch.add.0.forward"]["output"][0]["Max"] == 2.0

@@ -95,13 +95,19 @@ class ValueWalk:
 
     def describe(self, value: Any, path: ValuePath = ()) -> Described:
         self.left = MAX_LEAVES
-        return self.table.get(type(value), first_met)(self, value, path)
+        return (self.known(type(value)) or first_met)(self, value, path)
+
+    def known(self, kind: type) -> Describe | None:
+        """Return what describes the values of a class that was met; None where its metaclass gives it no hash."""
+        try:
+            return self.table.get(kind)
+        except Exception:
+            return None
 
     def has_parts(self, value: Any) -> bool:
         """Return whether a value is described by its parts."""
-        kind = type(value)
         try:
-            describe = self.table[kind] if kind in self.table else self.ask(_kind, value)
+            describe = self.known(type(value)) or self.ask(_kind, value)
         except Exception:
             return False
         return describe in CONTAINERS
@@ -282,7 +288,7 @@ def _sequence(read: Callable[[Any], Any] | None) -> Describe:
                 break
             try:
                 describe = table[type(item)]
-            except KeyError:
+            except Exception:  # not only KeyError: a metaclass may give its classes no hash
                 describe = first_met
             part, form = describe(walk, item, (*path, i))
             parts += (part,)
@@ -330,7 +336,7 @@ def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
                 name += "'"
             try:
                 describe = table[type(item)]
-            except KeyError:
+            except Exception:
                 describe = first_met
             part, forms[name] = describe(walk, item, (*path, name))
             parts += (json_key(name) + part,)
@@ -375,20 +381,28 @@ def first_met(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
     except Exception as e:
         return walk.failed(value, e), None
     if len(walk.table) < _KNOWN and walk.ask(_is_itself, value):
-        walk.table[type(value)] = describe
+        with contextlib.suppress(Exception):  # it may have no hash: it is met anew each time
+            walk.table[type(value)] = describe
     return found or describe(walk, value, path)
 
 
 def _kind(value: Any) -> Describe:
     if isinstance(value, type):
         return _odd
-    if isinstance(value, Mapping):
+    if _is_mapping(value):
         return _MAPPING
     if isinstance(value, tuple) and hasattr(value, "_fields") and hasattr(value, "_asdict"):
         return _NAMED_TUPLE
     if dataclasses.is_dataclass(value):
         return _DATACLASS
     return _OWN_LIST if isinstance(value, (list, tuple)) else _odd
+
+
+def _is_mapping(value: Any) -> bool:
+    try:
+        return isinstance(value, Mapping)
+    except TypeError:  # a class without a hash, which no ABC looks at
+        return any(base is Mapping for base in type(value).__mro__)
 
 
 def _is_itself(value: Any) -> bool:

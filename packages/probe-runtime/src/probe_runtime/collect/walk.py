@@ -108,7 +108,10 @@ class Part(ValueWalk):
         anything else is the one element of a list.
         """
         with self.aside:
-            known = self.table.get(type(out))
+            try:
+                known = self.table[type(out)]
+            except Exception:
+                known = None
             if known is not None and known not in CONTAINERS:  # nearly always: one tensor
                 return b"[%b]" % known(self, out, (0,))[0], 1, False
             if not self.has_parts(out):
@@ -130,7 +133,7 @@ class Part(ValueWalk):
                 self.left = MAX_LEAVES
                 try:
                     describe = table[type(value)]
-                except KeyError:
+                except Exception:  # not only KeyError: a metaclass may give its classes no hash
                     describe = first_met
                 part, form = describe(self, value, (key,))
                 parts += (part,)
