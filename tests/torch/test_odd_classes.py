@@ -217,3 +217,33 @@ def test_a_class_may_have_no_hash(tmp_path: Path) -> None:
     assert [e["Max"] for e in (one["value"], bag[0], inside[0]["value"], keyed["a"][0])] == [1.0] * 4
     assert list(net["output"]) == ["value"] and "Module.0.Net.backward.0" in data
     assert answered == [Marked] and data["Torch.add.0.forward"]["output"][0]["Max"] == 2.0
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyError])
+@pytest.mark.parametrize("name", ["grad_fn", "output_nr", "requires_grad", "_base", "shape"])
+def test_a_tensor_may_raise_where_it_is_asked_for_its_gradient(
+    name: str, error: type[Exception], tmp_path: Path
+) -> None:
+    def refuse(self: Tensor) -> Any:
+        raise error("mine")
+
+    secretive: Any = type("Secretive", (Tensor,), {name: property(refuse)})
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Any:
+            made = self.layer(x.as_subclass(Tensor)).relu_().as_subclass(secretive)
+            return made[:] if name == "_base" else made
+
+    def work() -> None:
+        x = torch.ones(1, 2, requires_grad=True).as_subclass(secretive)
+        model[1](model[0](x)).as_subclass(Tensor).sum().backward()
+
+    model = nn.Sequential(Net(), Net())
+    data = capture(tmp_path, work, model, level="L0")
+    assert "Module.0.Net.backward.0" in data and data["Module.1.Net.backward.0"]["input"][0]["Max"] == 1.0
+    assert name == "requires_grad" or data["Module.0.Net.forward.0"]["output"][0]["shape"] == [1, 2]
+    assert not report(tmp_path / "dump")["counts"]["failed"]
