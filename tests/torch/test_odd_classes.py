@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import os
+import signal
 import time
+from collections import UserDict
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
-from dumping import capture, records, report
+from dumping import capture, dumped, records, report
 from launching import FORKS
 from probe_format.errors import UsageError
 from probe_torch import PrecisionDebugger, perturb, plan
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 PROXY = """
 import sys
@@ -247,3 +252,86 @@ def test_a_tensor_may_raise_where_it_is_asked_for_its_gradient(
     assert "Module.0.Net.backward.0" in data and data["Module.1.Net.backward.0"]["input"][0]["Max"] == 1.0
     assert name == "requires_grad" or data["Module.0.Net.forward.0"]["output"][0]["shape"] == [1, 2]
     assert not report(tmp_path / "dump")["counts"]["failed"]
+
+
+class Lazy(UserDict[str, Any]):
+    """A mapping that computes what it is asked for."""
+
+    def __init__(self, x: Tensor, layer: nn.Module) -> None:
+        super().__init__(x=x)
+        self.layer = layer
+
+    def __getitem__(self, key: str) -> Any:
+        return self.layer(torch.add(super().__getitem__(key), 1))
+
+
+def test_what_a_look_calls_is_no_call_of_the_run(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(self, given: Any) -> Tensor:
+            return torch.mul(given.data["x"], 2)
+
+    model = nn.Sequential(Net(), nn.Linear(2, 2), nn.ReLU())
+    data = capture(tmp_path, lambda: model[0](Lazy(torch.ones(1, 2), model[1])), model, level="mix")
+    assert list(data) == ["Torch.mul.0.forward", "Module.0.Net.forward.0"]
+    assert data["Module.0.Net.forward.0"]["input_args"][0]["x"]["shape"] == [1, 2]
+
+
+class Other(Tensor):
+    pass
+
+
+class Named(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_mode_does_not_see_how_bounds_and_keys_are_described(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(self, *given: Any) -> None:
+            return None
+
+    model, one, mode = nn.Sequential(Net()), torch.tensor(1), Named()
+    given = (slice(one, None), {one: 1}, {(one, 2): 1}, {frozenset([one]): 1}, one.as_subclass(Other))
+
+    def work() -> None:
+        with mode:
+            model[0](*given, {given[-1]: 1}, slice(given[-1], None))
+
+    data = capture(tmp_path, work, model, level="L0")
+    bound, key, *_ = data["Module.0.Net.forward.0"]["input_args"]
+    assert not mode.seen and bound["value"] == [1, None, None] and list(key) == ["tensor(1)"]
+
+
+@pytest.mark.parametrize("way", ["interrupt", "handler", "handler of any signature", "own"])
+def test_what_the_run_would_have_got_without_a_look_gets_through(way: str, tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(self, given: Any) -> None:
+            return None
+
+    def handler(number: int, frame: Any) -> None:
+        raise SystemExit(number)
+
+    class Busy(UserDict[str, Any]):
+        def items(self) -> Any:
+            if way == "interrupt":
+                raise KeyboardInterrupt
+            if way == "own":
+                raise SystemExit
+            os.kill(os.getpid(), signal.SIGUSR1)
+            return super().items()
+
+    model = nn.Sequential(Net())
+    before = signal.signal(signal.SIGUSR1, handler if way == "handler" else lambda *given: handler(*given))
+    expected = KeyboardInterrupt if way == "interrupt" else SystemExit
+    try:
+        with dumped(tmp_path, model, level="L0"), nullcontext() if way == "own" else pytest.raises(expected):
+            model[0](Busy(x=1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    told = report(tmp_path / "dump")["counts"]["unsupported"]
+    assert any("SystemExit" in what for what in told) == (way == "own")

@@ -3,6 +3,8 @@
 import reprlib
 from typing import Any
 
+from .asked import asked
+
 _MOST = 100
 
 
@@ -14,7 +16,7 @@ def brief(value: Any, most: int = _MOST) -> str:
     if isinstance(value, str):
         return repr(value) if len(value) <= most else f"{value[:most]!r}..."
     try:
-        return cut(_repr.repr(value), most)
+        return cut(asked(_repr.repr, value), most)
     except Exception:  # an integer of more digits than Python writes, an object whose repr raises
         return f"<{type(value).__name__}>"
 
@@ -22,7 +24,7 @@ def brief(value: Any, most: int = _MOST) -> str:
 def error_text(error: BaseException) -> str:
     """Return ``ValueError: its message``, also where making the message raises."""
     try:
-        said = str(error)
+        said = asked(str, error)
     except Exception:
         said = "(its text cannot be had)"
     return f"{type(error).__name__}: {said}"

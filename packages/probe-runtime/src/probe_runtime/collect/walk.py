@@ -22,6 +22,7 @@ from probe_format.values import (
 )
 
 from probe_runtime.describe.placement import Placement
+from probe_runtime.patching.switch import muted
 
 
 class WalkedLeaf(Protocol):
@@ -145,12 +146,19 @@ class Part(ValueWalk):
         return self.ask(lambda value: self._leaf.leaf(self._placement, value, path), value)
 
     def ask(self, question: Callable[[Any], Any], value: Any) -> Any:
-        """Return what the user's own code answers, with the user's modes active."""
-        self.aside.__exit__(None, None, None)
-        try:
-            return question(value)
-        finally:
-            self.aside.__enter__()
+        """Return what the user's own code answers, with the user's modes active; its calls are none of the run's.
+
+        What is no class of the user's (a tensor in a slice or as a key, a tuple of them) is asked within `aside`.
+        """
+        kind = type(value)
+        with muted():
+            if kind is tuple or kind is frozenset or issubclass(kind, tuple(self._leaf.tensor_types)):
+                return super().ask(question, value)
+            self.aside.__exit__(None, None, None)
+            try:
+                return super().ask(question, value)
+            finally:
+                self.aside.__enter__()
 
     @property
     def _placement(self) -> Any:
