@@ -6,6 +6,7 @@ import copy
 import gc
 import json
 import weakref
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,22 @@ def test_outputs_of_chosen_modules(tmp_path: Path) -> None:
     found = {name: norm for (kind, name), norm in row.items() if kind == "activations"}
     assert found.keys() == {"0.output.0", "1.output.0", "1.output.1.0", "1.output.1.1"}
     assert found["0.output.0"] == pytest.approx(max(truth), rel=1e-5)
+
+
+def test_outputs_in_containers_of_own_classes(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return UserDict({"x": x, "left": object()})
+
+    net = nn.Sequential(Net())
+    with pytest.warns(RuntimeWarning, match=r"a part of what Module\.0\.Net returns: not watched\. object: "):
+        debugger = watched(tmp_path, list=["0.Net"])
+        with debugger.one_step(net):
+            net[0](torch.ones(4))
+        debugger.close()
+    file = file_in(tmp_path)
+    assert rows_of(file)[0] == {("activations", "0.output.x"): 2.0}
+    assert file.unseen == [("a part of what Module.0.Net returns", "object: no encoding for this type")]
 
 
 def test_nothing_is_kept_alive_and_everything_put_back(tmp_path: Path) -> None:

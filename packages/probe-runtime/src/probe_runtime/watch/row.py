@@ -1,7 +1,6 @@
 """Gather the numbers of one step, whatever the framework that found them, for its row in the watch file."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from attrs import define, field, frozen
@@ -103,20 +102,3 @@ class WatchedRow:
         self.put((), Norms(np.zeros(0), {}))
         file.columns(self.columns.known)
         file.row(step, self._values, self._bad, self.skipped)
-
-
-def tensors_in(
-    value: Any, kinds: type | tuple[type, ...], path: tuple[str, ...] = ("output",)
-) -> Iterator[tuple[str, Any]]:
-    """Yield (path, tensor) of what a module returned: ``output.0.x``. One tensor alone counts as the first.
-
-    kinds: the classes of tensors.
-    """
-    if isinstance(value, kinds):
-        yield ".".join(path if len(path) > 1 else (*path, "0")), value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from tensors_in(item, kinds, (*path, str(key)))
-    elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            yield from tensors_in(item, kinds, (*path, str(i)))
