@@ -18,7 +18,7 @@ _LOOKED_AT: dict[str, tuple[Kind, ...]] = {
 class Norms:
     """Hold the norms of some tensors.
 
-    values: float64, one for each tensor.
+    values: float64, one for each tensor; `ABSENT` where nobody can read it.
     bad: place of a tensor -> how many elements are NaN, and how many infinite, where it is not finite.
     """
 
@@ -48,11 +48,13 @@ class WatchedRow:
 
     updates: how many updates it has had.
     skipped: how many updates a loss scaler skipped.
+    unread: the numbers of the columns whose tensors nobody can read.
     """
 
     columns: Columns
     updates: int = 0
     skipped: int = 0
+    unread: set[int] = field(factory=set)
     _values: np.ndarray = field(factory=lambda: np.full(0, ABSENT))
     _bad: dict[int, tuple[int, int]] = field(factory=dict)
 
@@ -62,6 +64,7 @@ class WatchedRow:
         largest: where there is an earlier one, keep the larger of the two, and the larger counts.
         """
         at = np.asarray(numbers, np.intp)
+        self.unread.update(at[norms.values < 0.0].tolist())
         if len(self._values) < len(self.columns.known):
             more = np.full(len(self.columns.known) - len(self._values), ABSENT)
             self._values = np.concatenate([self._values, more])
