@@ -29,8 +29,8 @@ def _is_signal(error: BaseException) -> bool:
     """Return whether a signal's handler raised an error: it alone is given the frame that is below its own."""
     trace = error.__traceback__
     while trace is not None:
-        below, given = trace.tb_frame.f_back, trace.tb_frame.f_locals.values()
-        given = [each for one in given for each in (one if type(one) is tuple else (one,))]
+        below, own = trace.tb_frame.f_back, trace.tb_frame.f_locals
+        given = [each for one in own.values() for each in (one if type(one) is tuple else (one,))]
         if below is not None and any(each is below for each in given):
             return True
         trace = trace.tb_next

@@ -107,7 +107,9 @@ class Watch:
         if row is None:
             return
         for column in [self.columns.known[number] for number in row.unread]:
-            self.unseen(f"{column.kind} of {column.name}", "A tensor of its class has no numbers that can be read")
+            self.unseen(
+                f"{column.kind} of {column.name}", "A tensor of its class has no numbers that can be read"
+            )
         try:
             row.write(self.file, step)
         except OSError as error:
