@@ -399,7 +399,7 @@ def _is_mapping(value: Any) -> bool:
     try:
         return isinstance(value, Mapping)
     except TypeError:  # a class without a hash, which no ABC looks at
-        return any(base is Mapping for base in type(value).__mro__)
+        return any(base is dict or base is Mapping for base in type(value).__mro__)
 
 
 def _is_itself(walk: ValueWalk, value: Any) -> bool:
