@@ -11,6 +11,7 @@ from collections import UserDict
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -335,3 +336,41 @@ def test_what_the_run_would_have_got_without_a_look_gets_through(way: str, tmp_p
         signal.signal(signal.SIGUSR1, before)
     told = report(tmp_path / "dump")["counts"]["unsupported"]
     assert any("SystemExit" in what for what in told) == (way == "own")
+
+
+class Proxy:
+    """What wrapt makes: it is as what it stands for in all but its type."""
+
+    def __init__(self, inner: Any) -> None:
+        self.__wrapped__ = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__wrapped__, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return self.__wrapped__.__class__
+
+    def __call__(self, *args: Any) -> Any:
+        return self.__wrapped__(*args)
+
+
+@pytest.mark.parametrize("root", [False, True])
+def test_a_module_may_be_a_proxy_or_a_mock(root: bool, tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Proxy(nn.Sequential(nn.Linear(2, 2)))
+            self.mock = Mock(spec=nn.Module)
+
+        def forward(self, x: Tensor) -> Any:
+            self.mock(x)
+            return self.inner(x)
+
+    model: Any = nn.Sequential(Net())
+    work = lambda: model[0](torch.ones(1, 2)).sum().backward()  # noqa: E731
+    data = capture(tmp_path, work, Proxy(model) if root else model, level="mix")
+    names = ["0.inner.0.Linear", "0.inner.Sequential", "0.Net"]
+    assert [f"Module.{name}.forward.0" in data for name in names] == [True] * 3
+    assert "Module.0.inner.0.Linear.parameters_grad" in data
+    assert report(tmp_path / "dump")["not_seen"] == [{"what": "inside 0.mock", "why": "a Mock is no module"}]

@@ -14,6 +14,7 @@ from probe_runtime.collect import (
     AnyModuleTable,
     TrackedModule,
     TrackedParameter,
+    kind_of,
     models_of,
     tracked_parameters,
 )
@@ -44,6 +45,9 @@ class ModuleTable(AnyModuleTable):
 
     def _add_one(self, model: nn.Module, prefix: str) -> None:
         for name, module in named_submodules(model):
+            if not issubclass(type(module), nn.Module):
+                self.not_seen.setdefault(f"inside {prefix}{name}", f"{kind_of(module)} is no module")
+                continue
             compiled_one = "_orig_mod" in name
             path = plain_path(name) if compiled_one else name
             if not path:
