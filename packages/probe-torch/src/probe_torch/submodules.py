@@ -34,8 +34,8 @@ def submodules(model: nn.Module) -> list[nn.Module]:
 def named_submodules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return what `nn.Module.named_modules` yields, which takes a dozen calls for each module.
 
-    Modules are told apart by identity: a user's class may have ``__eq__``, and no ``__hash__``. A proxy's place is taken
-    by the module that it stands for, which is what is called; what stands for none (a mock) is found as it is.
+    Modules are told apart by identity: a user's class may have ``__eq__``, and no ``__hash__``. A proxy's place takes
+    the module that it stands for, which is what is called; what stands for none (a mock) is found as it is.
     """
     found: list[tuple[str, nn.Module]] = []
     known: set[int] = set()
