@@ -374,3 +374,27 @@ def test_a_module_may_be_a_proxy_or_a_mock(root: bool, tmp_path: Path) -> None:
     assert [f"Module.{name}.forward.0" in data for name in names] == [True] * 3
     assert "Module.0.inner.0.Linear.parameters_grad" in data
     assert report(tmp_path / "dump")["not_seen"] == [{"what": "inside 0.mock", "why": "a Mock is no module"}]
+
+
+_CALL = nn.Module.__call__
+
+
+class Bound(nn.Linear):
+    __call__ = nn.Module.__call__
+
+
+class Saved(nn.Linear):
+    def __call__(self, *args: Any) -> Any:
+        return _CALL(self, *args)
+
+
+def test_a_class_may_have_bound_the_call_of_modules(tmp_path: Path) -> None:
+    model = nn.Sequential(Bound(2, 2), Bound(2, 2), Saved(2, 2), nn.Linear(2, 2))
+    data = capture(tmp_path, lambda: model[2](model[0](torch.ones(1, 2))).sum().backward(), model, level="L0")
+    assert {name for name in data if "forward" in name} == {"Module.0.Bound.forward.0"}
+    assert "Module.0.Bound.backward.0" in data and vars(Bound)["__call__"] is nn.Module.__call__ is _CALL
+    assert {each["what"]: each["why"] for each in report(tmp_path / "dump")["not_seen"]} == {
+        "Module.1.Bound": "not called in this step",
+        "Module.2.Saved": "no call was seen, of a class with a __call__ of its own",
+        "Module.3.Linear": "not called in this step",
+    }

@@ -161,7 +161,8 @@ def _is_settled(key: Any) -> bool:
     kind = type(key)
     if kind is tuple or kind is frozenset:
         return all(map(_is_settled, key))
-    return type(kind.__hash__) is WrapperDescriptorType or kind.__hash__ is Enum.__hash__
+    own: Any = kind.__hash__
+    return type(own) is WrapperDescriptorType or own is Enum.__hash__
 
 
 def _put_elements(holder: Any, table: _Swaps) -> None:
