@@ -7,7 +7,7 @@ import decimal
 import sys
 from typing import Any
 
-__all__ = ["HOSTILE", "Raises"]
+__all__ = ["HOSTILE", "Leaves", "Raises"]
 
 
 class Raises(Exception):

@@ -86,7 +86,7 @@ class Watch:
             if not entry.called:
                 self.unseen(
                     f"what {entry.base} returns",
-                    "Python did not call it in the first step: a compiled graph does not",
+                    "no call of it was seen in the first step: a compiled graph makes none",
                 )
 
     def unseen(self, what: str, why: str) -> None:
