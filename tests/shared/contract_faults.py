@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import shutil
@@ -207,6 +208,32 @@ def test_no_argument_raises_into_the_run(framework: Framework, level: str, tmp_p
     assert len(calls) == 2 * len(taken)
     assert all(data[name]["input_args"][1]["Norm"] for name in calls)
     assert not report(tmp_path / "dump")["faults"]
+
+
+class Unhashable(type):
+    """A metaclass whose classes are no keys."""
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+
+@dataclasses.dataclass
+class Answer(metaclass=Unhashable):
+    value: Any
+
+
+class Bag(dict[str, Any], metaclass=Unhashable):
+    pass
+
+
+def test_a_value_may_be_of_a_class_without_a_hash(framework: Framework, tmp_path: Path) -> None:
+    net = framework.sequence(framework.module_of("Sink", lambda self, *given: given[0] * 2))
+    x = framework.ones(2)
+    keys = {"level": "L0", "task": "statistics"}
+    work = lambda: net[0](x, Answer(x), [Bag(a=x)], {"b": Answer([x])})  # noqa: E731
+    data = capture(framework.debugger, tmp_path, work, net, **keys)
+    _, answer, (bag,), inside = data[f"{framework.kind}.0.Sink.forward.0"]["input_args"]
+    assert [e["Max"] for e in (answer["value"], bag["a"], inside["b"]["value"][0])] == [1.0] * 3
 
 
 @pytest.mark.parametrize("error", [Raises, Leaves])

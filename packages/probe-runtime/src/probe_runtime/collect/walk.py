@@ -150,9 +150,9 @@ class Part(ValueWalk):
 
         What is no class of the user's (a tensor in a slice or as a key, a tuple of them) is asked within `aside`.
         """
-        kind = type(value)
-        with muted():
-            if kind is tuple or kind is frozenset or issubclass(kind, tuple(self._leaf.tensor_types)):
+        kind, tensors = type(value), self._leaf.tensor_types
+        with muted():  # compared one by one: a class may have no hash, which an ABC asks for
+            if kind is tuple or kind is frozenset or any(base is t for base in kind.__mro__ for t in tensors):
                 return super().ask(question, value)
             self.aside.__exit__(None, None, None)
             try:
