@@ -1,10 +1,10 @@
-"""Shorten values and errors for messages, which stay readable whatever a file or an object holds."""
+"""Shorten values and errors for messages, which stay readable whatever these hold, or their methods raise."""
 
 import reprlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from .asked import asked
-
+_T = TypeVar("_T")
 _MOST = 100
 
 
@@ -38,6 +38,37 @@ def text(value: Any) -> str:
 def cut(sentence: str, most: int) -> str:
     """Return the sentence, or its first ``most - 3`` characters and an ellipsis."""
     return sentence if len(sentence) <= most else f"{sentence[: most - 3]}..."
+
+
+class NotAnException(Exception):
+    """Raised in place of what a method of the user's raised that is no Exception: it would end the run."""
+
+
+def asked(question: Callable[[Any], _T], value: Any) -> _T:
+    """Return what a question about a value is answered. Raises Exceptions, and what was not caused by the question.
+
+    That is an interrupt, and what a signal's handler raises meanwhile.
+    """
+    try:
+        return question(value)
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as e:
+        if _is_signal(e):
+            raise
+        raise NotAnException(f"{type(e).__name__}, which is no Exception") from e
+
+
+def _is_signal(error: BaseException) -> bool:
+    """Return whether a signal's handler raised an error: it alone is given the frame that is below its own."""
+    trace = error.__traceback__
+    while trace is not None:
+        below, own = trace.tb_frame.f_back, trace.tb_frame.f_locals
+        given = [each for one in own.values() for each in (one if type(one) is tuple else (one,))]
+        if below is not None and any(each is below for each in given):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 _repr = reprlib.Repr()

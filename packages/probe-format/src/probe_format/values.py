@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .asked import asked
-from .excerpts import error_text
+from .excerpts import asked, error_text
 from .jsonio import MINUS_INFINITY, dumps, encode, finite, inert, meant
 
 ValuePath = tuple[int | str, ...]

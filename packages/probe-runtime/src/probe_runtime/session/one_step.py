@@ -9,7 +9,7 @@ from attrs import define
 
 from .any_session import AnySession
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Call = TypeVar("_Call", bound=Callable[..., Any])
 _RUN_LATER = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 
@@ -27,7 +27,7 @@ class OneStep(ContextDecorator):
         self._session.stop()
         self._session.step()
 
-    def __call__(self, function: _Function) -> _Function:
+    def __call__(self, function: _Call) -> _Call:
         """Make each call of a function one step. Raises TypeError where a call returns before it runs."""
         if any(is_late(each) for is_late in _RUN_LATER for each in (function, type(function).__call__)):
             name = getattr(function, "__qualname__", function)
