@@ -143,22 +143,27 @@ class Part(ValueWalk):
 
     def leaf(self, value: Any, path: ValuePath) -> Any:
         """Return the JSON of a value of the framework, from outside of `aside`, as its class may be the user's."""
-        return self.ask(lambda value: self._leaf.leaf(self._placement, value, path), value)
+        return self._ask_outside(lambda value: self._leaf.leaf(self._placement, value, path), value)
 
     def ask(self, question: Callable[[Any], Any], value: Any) -> Any:
-        """Return what the user's own code answers, with the user's modes active; its calls are none of the run's.
+        """Return what the user's own code answers, with the user's modes active.
 
         What is no class of the user's (a tensor in a slice or as a key, a tuple of them) is asked within `aside`.
         """
         kind, tensors = type(value), self._leaf.tensor_types
-        with muted():  # compared one by one: a class may have no hash, which an ABC asks for
-            if kind is tuple or kind is frozenset or any(base is t for base in kind.__mro__ for t in tensors):
+        # Compared one by one: a class may have no hash, which an ABC asks for.
+        if kind is tuple or kind is frozenset or any(base is t for base in kind.__mro__ for t in tensors):
+            with muted():
                 return super().ask(question, value)
-            self.aside.__exit__(None, None, None)
-            try:
+        return self._ask_outside(question, value)
+
+    def _ask_outside(self, question: Callable[[Any], Any], value: Any) -> Any:
+        self.aside.__exit__(None, None, None)
+        try:
+            with muted():  # what is called meanwhile is no call of the run's
                 return super().ask(question, value)
-            finally:
-                self.aside.__enter__()
+        finally:
+            self.aside.__enter__()
 
     @property
     def _placement(self) -> Any:
