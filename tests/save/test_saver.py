@@ -210,6 +210,20 @@ def test_what_cannot_be_written_is_told_and_the_run_goes_on(tmp_path: Path) -> N
     assert data(tmp_path / "dump", 1)["next step.0.debug"]["Max"] == 1
 
 
+def test_a_class_may_have_no_hash(tmp_path: Path) -> None:
+    class Meta(type):
+        def __eq__(cls, other: object) -> bool:
+            return cls is other
+
+    class Pair(dict[str, int], metaclass=Meta):
+        pass
+
+    with ps.Saver(dump_path=tmp_path) as saver:
+        saver.save([Pair(a=1), Pair(b=2)], "x")
+    (one, other) = data(tmp_path, 0)["x.0.debug"]
+    assert one["a"]["value"] == 1 and other["b"]["value"] == 2
+
+
 def test_a_fault_of_ours_costs_one_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("ours")

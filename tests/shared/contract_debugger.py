@@ -12,6 +12,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext as no_warning
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -135,6 +136,23 @@ def test_a_block_or_each_call_of_a_function_is_one_step(
     assert by_call == [by_block, by_block]
     assert any(name.startswith(f"{_dense(framework)}.backward") for name in by_block)
     assert not any("gelu" in name for name in by_block)
+
+
+def test_what_runs_after_its_call_is_no_step(framework: Framework, tmp_path: Path) -> None:
+    async def train() -> None:
+        pass
+
+    async def batches() -> Any:
+        yield
+
+    class Trainer:
+        def __call__(self) -> Any:
+            yield
+
+    with opened(framework.debugger, tmp_path, level="L1") as debugger:
+        for function in (train, batches, Trainer(), Trainer.__call__, partial(train)):
+            with pytest.raises(TypeError, match=r"with debugger\.one_step"):
+                debugger.one_step()(function)
 
 
 def test_a_step_whose_block_raises_is_kept(framework: Framework, chain: Any, tmp_path: Path) -> None:

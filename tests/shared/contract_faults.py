@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import shutil
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from documents import objects, records, report
 from framework import Framework
-from hostile import HOSTILE, Raises
+from hostile import HOSTILE, Leaves, Raises
 from opening import capture, opened
 from probe_format.journal import events
 from probe_runtime.collect.backward_records import BackwardRecords
@@ -209,23 +210,50 @@ def test_no_argument_raises_into_the_run(framework: Framework, level: str, tmp_p
     assert not report(tmp_path / "dump")["faults"]
 
 
+class Unhashable(type):
+    """A metaclass whose classes are no keys."""
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+
+@dataclasses.dataclass
+class Answer(metaclass=Unhashable):
+    value: Any
+
+
+class Bag(dict[str, Any], metaclass=Unhashable):
+    pass
+
+
+def test_a_value_may_be_of_a_class_without_a_hash(framework: Framework, tmp_path: Path) -> None:
+    net = framework.sequence(framework.module_of("Sink", lambda self, *given: given[0] * 2))
+    x = framework.ones(2)
+    keys = {"level": "L0", "task": "statistics"}
+    work = lambda: net[0](x, Answer(x), [Bag(a=x)], {"b": Answer([x])})  # noqa: E731
+    data = capture(framework.debugger, tmp_path, work, net, **keys)
+    _, answer, (bag,), inside = data[f"{framework.kind}.0.Sink.forward.0"]["input_args"]
+    assert [e["Max"] for e in (answer["value"], bag["a"], inside["b"]["value"][0])] == [1.0] * 3
+
+
+@pytest.mark.parametrize("error", [Raises, Leaves])
 @pytest.mark.parametrize("times", [1, 5])
 def test_an_exception_that_cannot_say_what_it_is_is_the_users_still(
-    framework: Framework, times: int, tmp_path: Path
+    framework: Framework, times: int, error: type[BaseException], tmp_path: Path
 ) -> None:
     def raises(self: Any, x: Any) -> Any:
-        raise Raises
+        raise error
 
     net = framework.sequence(framework.module_of("Fails", raises))
     with opened(framework.debugger, tmp_path, level="mix", max_faults=3) as debugger:
         debugger.start(net)
         for _ in range(times):
-            with pytest.raises(Raises):
+            with pytest.raises(error):
                 net(framework.ones(2))
         debugger.stop()
         debugger.step()
     name = f"{framework.kind}.0.Fails.forward.0"
-    assert records(tmp_path / "dump")[name]["raised"].startswith("Raises: ")
+    assert records(tmp_path / "dump")[name]["raised"].startswith(f"{error.__name__}: ")
     assert not report(tmp_path / "dump")["faults"]
 
 

@@ -7,7 +7,7 @@ import decimal
 import sys
 from typing import Any
 
-__all__ = ["HOSTILE", "Raises"]
+__all__ = ["HOSTILE", "Leaves", "Raises"]
 
 
 class Raises(Exception):
@@ -17,6 +17,19 @@ class Raises(Exception):
         raise Raises
 
     __repr__ = __str__
+
+
+class Leaves(BaseException):
+    """What would end the run, and cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise Leaves
+
+    __repr__ = __str__
+
+
+def _leave(*args: Any, **kwargs: Any) -> Any:
+    raise Leaves
 
 
 def _raise(*args: Any, **kwargs: Any) -> Any:
@@ -86,6 +99,15 @@ class Fields:
         return super().__getattribute__(name)
 
 
+class Leaving(dict[Any, Any]):
+    items = keys = __iter__ = __len__ = __getitem__ = __str__ = __repr__ = _leave
+    __class__ = property(_leave)  # type: ignore[assignment]
+
+
+class LeavingKey(Key):
+    __str__ = __repr__ = __index__ = _leave
+
+
 def _endless() -> Any:
     while True:
         yield 1
@@ -123,6 +145,9 @@ HOSTILE: dict[str, Any] = {
     "text": Text("x"),
     "key": {Key(): 1},
     "fields": Fields(),
+    "leaving": Leaving(a=1),
+    "leaving_key": {LeavingKey(): 1},
+    "leaving_slice": slice(LeavingKey(), None),
     "exception": Raises(),
     "deep_repr": Deep(),
     "endless": _endless(),

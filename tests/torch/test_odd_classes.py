@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
+import os
+import signal
 import time
+from collections import UserDict
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 import torch
 import torch.nn.functional as F
-from dumping import capture, records, report
+from dumping import capture, dumped, records, report
 from launching import FORKS
 from probe_format.errors import UsageError
 from probe_torch import PrecisionDebugger, perturb, plan
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 PROXY = """
 import sys
@@ -168,3 +175,226 @@ def test_perturb_keeps_the_state_of_lists_and_tuples() -> None:
     assert (
         type(other) is Pair and other.name == "a" and other[1] == 3 and torch.equal(items[0], torch.ones(2))
     )
+
+
+class Unhashable(type):
+    """A metaclass whose classes are no keys."""
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+
+class UnhashableTensors(torch._C._TensorMeta):  # type: ignore[misc]
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+
+@dataclasses.dataclass
+class Answer(metaclass=Unhashable):
+    value: Tensor
+
+
+class Bag(list[Any], metaclass=Unhashable):
+    pass
+
+
+class Marked(Tensor, metaclass=UnhashableTensors):
+    pass
+
+
+def test_a_class_may_have_no_hash(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor, *more: Any) -> Answer:
+            return Answer(self.layer(x))
+
+    model, x, answered = nn.Sequential(Net()), torch.ones(1, 2), []
+
+    def work() -> None:
+        model[0](x, Answer(x), Bag([x]), [Answer(x)], {"a": Bag([x])}).value.sum().backward()
+        answered.append(type(torch.add(x.as_subclass(Marked), 1)))
+
+    data = capture(tmp_path, work, model, level="mix")
+    net = data["Module.0.Net.forward.0"]
+    _, one, bag, inside, keyed = net["input_args"]
+    assert [e["Max"] for e in (one["value"], bag[0], inside[0]["value"], keyed["a"][0])] == [1.0] * 4
+    assert list(net["output"]) == ["value"] and "Module.0.Net.backward.0" in data
+    assert answered == [Marked] and data["Torch.add.0.forward"]["output"][0]["Max"] == 2.0
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyError])
+@pytest.mark.parametrize("name", ["grad_fn", "output_nr", "requires_grad", "_base", "shape"])
+def test_a_tensor_may_raise_where_it_is_asked_for_its_gradient(
+    name: str, error: type[Exception], tmp_path: Path
+) -> None:
+    def refuse(self: Tensor) -> Any:
+        raise error("mine")
+
+    secretive: Any = type("Secretive", (Tensor,), {name: property(refuse)})
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Any:
+            made = self.layer(x.as_subclass(Tensor)).relu_().as_subclass(secretive)
+            return made[:] if name == "_base" else made
+
+    def work() -> None:
+        x = torch.ones(1, 2, requires_grad=True).as_subclass(secretive)
+        model[1](model[0](x)).as_subclass(Tensor).sum().backward()
+
+    model = nn.Sequential(Net(), Net())
+    data = capture(tmp_path, work, model, level="L0")
+    assert "Module.0.Net.backward.0" in data and data["Module.1.Net.backward.0"]["input"][0]["Max"] == 1.0
+    assert name == "requires_grad" or data["Module.0.Net.forward.0"]["output"][0]["shape"] == [1, 2]
+    assert not report(tmp_path / "dump")["counts"]["failed"]
+
+
+class Lazy(UserDict[str, Any]):
+    """A mapping that computes what it is asked for."""
+
+    def __init__(self, x: Tensor, layer: nn.Module) -> None:
+        super().__init__(x=x)
+        self.layer = layer
+
+    def __getitem__(self, key: str) -> Any:
+        return self.layer(torch.add(super().__getitem__(key), 1))
+
+
+def test_what_a_look_calls_is_no_call_of_the_run(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(self, given: Any) -> Tensor:
+            return torch.mul(given.data["x"], 2)
+
+    model = nn.Sequential(Net(), nn.Linear(2, 2), nn.ReLU())
+    data = capture(tmp_path, lambda: model[0](Lazy(torch.ones(1, 2), model[1])), model, level="mix")
+    assert list(data) == ["Torch.mul.0.forward", "Module.0.Net.forward.0"]
+    assert data["Module.0.Net.forward.0"]["input_args"][0]["x"]["shape"] == [1, 2]
+
+
+class Other(Tensor):
+    pass
+
+
+class Named(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_mode_does_not_see_how_bounds_and_keys_are_described(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(self, *given: Any) -> None:
+            return None
+
+    model, one, mode = nn.Sequential(Net()), torch.tensor(1), Named()
+    given = (slice(one, None), {one: 1}, {(one, 2): 1}, {frozenset([one]): 1}, one.as_subclass(Other))
+
+    def work() -> None:
+        with mode:
+            model[0](*given, {given[-1]: 1}, slice(given[-1], None))
+
+    data = capture(tmp_path, work, model, level="L0")
+    bound, key, *_ = data["Module.0.Net.forward.0"]["input_args"]
+    assert not mode.seen and bound["value"] == [1, None, None] and list(key) == ["tensor(1)"]
+
+
+@pytest.mark.parametrize("way", ["interrupt", "handler", "handler of any signature", "own"])
+def test_what_the_run_would_have_got_without_a_look_gets_through(way: str, tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(self, given: Any) -> None:
+            return None
+
+    def handler(number: int, frame: Any) -> None:
+        raise SystemExit(number)
+
+    class Busy(UserDict[str, Any]):
+        def items(self) -> Any:
+            if way == "interrupt":
+                raise KeyboardInterrupt
+            if way == "own":
+                raise SystemExit
+            os.kill(os.getpid(), signal.SIGUSR1)
+            return super().items()
+
+    model = nn.Sequential(Net())
+    before = signal.signal(signal.SIGUSR1, handler if way == "handler" else lambda *given: handler(*given))
+    expected = KeyboardInterrupt if way == "interrupt" else SystemExit
+    try:
+        with dumped(tmp_path, model, level="L0"), nullcontext() if way == "own" else pytest.raises(expected):
+            model[0](Busy(x=1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    told = report(tmp_path / "dump")["counts"]["unsupported"]
+    assert any("SystemExit" in what for what in told) == (way == "own")
+
+
+class Proxy:
+    """What wrapt makes: it is as what it stands for in all but its type."""
+
+    def __init__(self, inner: Any) -> None:
+        self.__wrapped__ = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__wrapped__, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return self.__wrapped__.__class__
+
+    def __call__(self, *args: Any) -> Any:
+        return self.__wrapped__(*args)
+
+
+@pytest.mark.parametrize("root", [False, True])
+def test_a_module_may_be_a_proxy_or_a_mock(root: bool, tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Proxy(nn.Sequential(nn.Linear(2, 2)))
+            self.mock = Mock(spec=nn.Module)
+
+        def forward(self, x: Tensor) -> Any:
+            self.mock(x)
+            return self.inner(x)
+
+    model: Any = nn.Sequential(Net())
+    work = lambda: model[0](torch.ones(1, 2)).sum().backward()  # noqa: E731
+    data = capture(tmp_path, work, Proxy(model) if root else model, level="mix")
+    names = ["0.inner.0.Linear", "0.inner.Sequential", "0.Net"]
+    assert [f"Module.{name}.forward.0" in data for name in names] == [True] * 3
+    assert "Module.0.inner.0.Linear.parameters_grad" in data
+    assert report(tmp_path / "dump")["not_seen"] == [{"what": "inside 0.mock", "why": "a Mock is no module"}]
+
+
+_CALL = nn.Module.__call__
+
+
+class Bound(nn.Linear):
+    __call__ = nn.Module.__call__
+
+
+class Saved(nn.Linear):
+    def __call__(self, *args: Any) -> Any:
+        return _CALL(self, *args)
+
+
+def test_a_class_may_have_bound_the_call_of_modules(tmp_path: Path) -> None:
+    model = nn.Sequential(Bound(2, 2), Bound(2, 2), Saved(2, 2), nn.Linear(2, 2))
+    data = capture(tmp_path, lambda: model[2](model[0](torch.ones(1, 2))).sum().backward(), model, level="L0")
+    assert {name for name in data if "forward" in name} == {"Module.0.Bound.forward.0"}
+    assert "Module.0.Bound.backward.0" in data and vars(Bound)["__call__"] is nn.Module.__call__ is _CALL
+    assert {each["what"]: each["why"] for each in report(tmp_path / "dump")["not_seen"]} == {
+        "Module.1.Bound": "not called in this step",
+        "Module.2.Saved": "no call was seen, of a class with a __call__ of its own",
+        "Module.3.Linear": "not called in this step",
+    }

@@ -21,6 +21,7 @@ from dumping import dumped, opened
 from probe_runtime.patching import kept as kept_copies
 from probe_runtime.patching import patches, stale_references
 from probe_runtime.patching.registry import place, replaced
+from probe_runtime.patching.stand_in import stand_in
 from probe_torch.patching.wrappers import switch
 from torch import nn
 
@@ -294,3 +295,46 @@ def test_what_is_kept_is_given_back_and_what_replacements_hold_of_each_other_sta
         told.clear()
         assert [each() for each in kept] == [Base.run] * len(kept)
         assert kept[0]()(Child()) == "done" and not told
+
+
+class Own:
+    """A key of its own hash, which may change, or be none any more."""
+
+    def __init__(self) -> None:
+        self.hash: int | None = 1
+
+    def __hash__(self) -> int:
+        if self.hash is None:
+            raise LookupError
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class Peculiar(dict[Any, Any]):
+    def __iter__(self) -> Any:
+        raise AssertionError("code of the user's ran")
+
+    keys = items = values = __getitem__ = __iter__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [dict, Peculiar, collections.OrderedDict])
+@pytest.mark.parametrize("changed", [1, 2, None])
+def test_a_dict_with_keys_of_the_users_own_hash_keeps_them(kind: Any, changed: int | None) -> None:
+    def new() -> None: ...
+
+    old, own, other = stand_in(lambda: None, new), Own(), Own()
+    holder = kind({"a": 1, own: 2, old: 3, (old, 1): 4, other: old, "b": old})
+    boxes, members = [frozenset([own, old])], {(own, old)}
+    own.hash = other.hash = changed
+    stale_references.give_back([(old, new)])
+    own.hash = other.hash = 1  # where they were put
+    assert (own in boxes[0], (own, new) in members) == (True, True)
+    keys, values = list(dict.keys(holder)), list(dict.values(holder))
+    assert [keys[0], keys[1], keys[4], keys[5]] == ["a", own, other, "b"] and len(keys) == 6
+    assert (dict.get(holder, own), dict.get(holder, new), dict.get(holder, (new, 1))) == (2, 3, 4)
+    assert values[:4] == [1, 2, 3, 4] and values[5] is new
+    if kind is dict:
+        assert keys[2] is new and keys[3][0] is new
+    assert values[4] is (new if changed == 1 else old)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import UserDict
 from typing import Any
 
 import numpy as np
@@ -113,3 +115,24 @@ def test_what_a_module_returned() -> None:
         "output.2.0",
         "output.3.x",
     ]
+
+
+@dataclasses.dataclass
+class Answer:
+    hidden: torch.Tensor
+    rest: Any
+
+
+class Opaque:
+    """It holds a tensor where nobody looks."""
+
+    def __init__(self, t: torch.Tensor) -> None:
+        self.t = t
+
+
+def test_every_tensor_in_what_a_module_returned_has_a_name_of_its_own() -> None:
+    t, told = torch.ones(1), list[str]()
+    given = Answer(t, UserDict({1: t, "1": t, "a.b": t, "a": {"b": t}, "opaque": Opaque(t)}))
+    found = [path.removeprefix("output.") for path, _ in tensors_in(given, torch.Tensor, told.append)]
+    assert found == ["hidden", "rest.1", "rest.1'", "rest.a.b", "rest.a.b'"]
+    assert len(told) == 1 and "Opaque: no encoding" in told[0]

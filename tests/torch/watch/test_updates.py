@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import warnings
 import weakref
+from collections import UserDict
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from launching import launch
 from probe_format.watch import WatchFile, watch_files
 from probe_torch import PrecisionDebugger
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 
 def watched(folder: Path, **keys: Any) -> PrecisionDebugger:
@@ -150,6 +154,66 @@ def test_outputs_of_chosen_modules(tmp_path: Path) -> None:
     found = {name: norm for (kind, name), norm in row.items() if kind == "activations"}
     assert found.keys() == {"0.output.0", "1.output.0", "1.output.1.0", "1.output.1.1"}
     assert found["0.output.0"] == pytest.approx(max(truth), rel=1e-5)
+
+
+def test_outputs_in_containers_of_own_classes(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return UserDict({"x": x, "left": object()})
+
+    net = nn.Sequential(Net())
+    with pytest.warns(RuntimeWarning, match=r"a part of what Module\.0\.Net returns: not watched\. object: "):
+        debugger = watched(tmp_path, list=["0.Net"])
+        with debugger.one_step(net):
+            net[0](torch.ones(4))
+        debugger.close()
+    file = file_in(tmp_path)
+    assert rows_of(file)[0] == {("activations", "0.output.x"): 2.0}
+    assert file.unseen == [("a part of what Module.0.Net returns", "object: no encoding for this type")]
+
+
+class Wrapped(torch.Tensor):
+    """A tensor of one or several parts, which refuses the operations that make norms."""
+
+    parts: dict[str, torch.Tensor]
+
+    @staticmethod
+    def __new__(cls, **parts: torch.Tensor) -> Wrapped:
+        made = torch.Tensor._make_wrapper_subclass(cls, parts["inner"].shape)
+        made.parts = parts
+        vars(made).update(parts)
+        return made
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return list(self.parts), None
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "_foreach" in func.__name__:
+            raise NotImplementedError(func)
+        plain = tree_map_only(cls, lambda t: t.parts["inner"], (args, kwargs or {}))
+        made = func(*plain[0], **plain[1])
+        if func in (torch.ops.aten.detach.default, torch.ops.aten.empty_like.default):
+            return cls(**{**args[0].parts, "inner": made})
+        return args[0] if func.__name__.partition(".")[0].endswith("_") else made
+
+
+@pytest.mark.parametrize("parts", [("inner",), ("inner", "scale")])
+def test_a_parameter_of_a_wrapper_class_costs_no_other_its_norm(
+    parts: tuple[str, ...], tmp_path: Path
+) -> None:
+    net = nn.Linear(3, 1)
+    net.w = nn.Parameter(Wrapped(**{part: torch.ones(3) for part in parts}))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, foreach=False)
+    said = warnings.catch_warnings(action="ignore") if parts[1:] else nullcontext()
+    with said, watched(tmp_path, updates=True) as debugger, debugger.one_step(net):
+        (net(torch.ones(1, 3)).sum() + (net.w * 2).sum()).backward()
+        optimizer.step()
+    row = rows_of(file := file_in(tmp_path))[0]
+    assert row["gradients", "w"] == pytest.approx(12**0.5) and row["updates", "weight"] > 0.0
+    known = [row.get((kind, "w")) for kind in ("weights", "updates")]
+    assert known == pytest.approx([3**0.5, 0.12**0.5]) if not parts[1:] else known == [None, None]
+    assert [what for what, _ in file.unseen] == ["weights of w"][: len(parts) - 1]
 
 
 def test_nothing_is_kept_alive_and_everything_put_back(tmp_path: Path) -> None:

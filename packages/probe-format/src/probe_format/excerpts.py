@@ -1,8 +1,10 @@
-"""Shorten values and errors for messages, which stay readable whatever a file or an object holds."""
+"""Shorten values and errors for messages, which stay readable whatever these hold, or their methods raise."""
 
 import reprlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+_T = TypeVar("_T")
 _MOST = 100
 
 
@@ -14,7 +16,7 @@ def brief(value: Any, most: int = _MOST) -> str:
     if isinstance(value, str):
         return repr(value) if len(value) <= most else f"{value[:most]!r}..."
     try:
-        return cut(_repr.repr(value), most)
+        return cut(asked(_repr.repr, value), most)
     except Exception:  # an integer of more digits than Python writes, an object whose repr raises
         return f"<{type(value).__name__}>"
 
@@ -22,7 +24,7 @@ def brief(value: Any, most: int = _MOST) -> str:
 def error_text(error: BaseException) -> str:
     """Return ``ValueError: its message``, also where making the message raises."""
     try:
-        said = str(error)
+        said = asked(str, error)
     except Exception:
         said = "(its text cannot be had)"
     return f"{type(error).__name__}: {said}"
@@ -36,6 +38,37 @@ def text(value: Any) -> str:
 def cut(sentence: str, most: int) -> str:
     """Return the sentence, or its first ``most - 3`` characters and an ellipsis."""
     return sentence if len(sentence) <= most else f"{sentence[: most - 3]}..."
+
+
+class NotAnException(Exception):
+    """Raised in place of what a method of the user's raised that is no Exception: it would end the run."""
+
+
+def asked(question: Callable[[Any], _T], value: Any) -> _T:
+    """Return what a question about a value is answered. Raises Exceptions, and what was not caused by the question.
+
+    That is an interrupt, and what a signal's handler raises meanwhile.
+    """
+    try:
+        return question(value)
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as e:
+        if _is_signal(e):
+            raise
+        raise NotAnException(f"{type(e).__name__}, which is no Exception") from e
+
+
+def _is_signal(error: BaseException) -> bool:
+    """Return whether a signal's handler raised an error: it alone is given the frame that is below its own."""
+    trace = error.__traceback__
+    while trace is not None:
+        below, own = trace.tb_frame.f_back, trace.tb_frame.f_locals
+        given = [each for one in own.values() for each in (one if type(one) is tuple else (one,))]
+        if below is not None and any(each is below for each in given):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 _repr = reprlib.Repr()

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .excerpts import error_text
+from .excerpts import asked, error_text
 from .jsonio import MINUS_INFINITY, dumps, encode, finite, inert, meant
 
 ValuePath = tuple[int | str, ...]
@@ -86,8 +86,8 @@ class ValueWalk:
         return UNKNOWN
 
     def ask(self, question: Callable[[Any], Any], value: Any) -> Any:
-        """Return what the user's own code answers."""
-        return question(value)
+        """Return what the user's own code answers. Raises Exceptions, as `asked` does."""
+        return asked(question, value)
 
     def empty(self, form: Form) -> Form:
         """Return the form of a container that has no parts."""
@@ -95,13 +95,19 @@ class ValueWalk:
 
     def describe(self, value: Any, path: ValuePath = ()) -> Described:
         self.left = MAX_LEAVES
-        return self.table.get(type(value), first_met)(self, value, path)
+        return (self.known(type(value)) or first_met)(self, value, path)
+
+    def known(self, kind: type) -> Describe | None:
+        """Return what describes the values of a class that was met; None where its metaclass gives it no hash."""
+        try:
+            return self.table.get(kind)
+        except Exception:
+            return None
 
     def has_parts(self, value: Any) -> bool:
         """Return whether a value is described by its parts."""
-        kind = type(value)
         try:
-            describe = self.table[kind] if kind in self.table else self.ask(_kind, value)
+            describe = self.known(type(value)) or self.ask(_kind, value)
         except Exception:
             return False
         return describe in CONTAINERS
@@ -165,16 +171,11 @@ def _bound(walk: ValueWalk, bound: Any) -> bytes:
         return b"null"
     if type(bound) is int and -_FEW < bound < _FEW:
         return b"%d" % bound
-    return dumps(walk.ask(_index, bound))
-
-
-def _index(bound: Any) -> Any:
-    """Return what ``__index__`` of a slice's bound gives (0-d tensors); floats keep their value."""
-    try:
-        number = bound.__index__()
-        return number if _LEAST < number < _MOST else _TOO_LONG
+    try:  # what ``__index__`` gives (0-d tensors); floats keep their value
+        number = walk.ask(lambda bound: bound.__index__(), bound)
+        return dumps(number if _LEAST < number < _MOST else _TOO_LONG)
     except Exception:
-        return finite(bound) if isinstance(bound, float) else _text(type(bound).__name__)
+        return dumps(finite(bound) if issubclass(type(bound), float) else _text(type(bound).__name__))
 
 
 def _of_framework(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
@@ -282,7 +283,7 @@ def _sequence(read: Callable[[Any], Any] | None) -> Describe:
                 break
             try:
                 describe = table[type(item)]
-            except KeyError:
+            except Exception:  # not only KeyError: a metaclass may give its classes no hash
                 describe = first_met
             part, form = describe(walk, item, (*path, i))
             parts += (part,)
@@ -325,12 +326,12 @@ def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
                 parts.append(b'"...":' + walk.give_up(value, f"over {MAX_LEAVES} values in one argument"))
                 forms["..."] = None
                 break
-            name = key if type(key) is str else walk.ask(_name, key)
+            name = key if type(key) is str else _name(walk, key)
             while name in forms:  # {1: a, "1": b}: both must be kept
                 name += "'"
             try:
                 describe = table[type(item)]
-            except KeyError:
+            except Exception:
                 describe = first_met
             part, forms[name] = describe(walk, item, (*path, name))
             parts += (json_key(name) + part,)
@@ -340,9 +341,10 @@ def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
     return described
 
 
-def _name(key: Any) -> str:
-    try:
-        return str.__str__(key) if isinstance(key, str) else str(key)  # of an enum of texts str() is another
+def _name(walk: ValueWalk, key: Any) -> str:
+    try:  # of an enum of texts str() is another
+        name: str = str.__str__(key) if issubclass(type(key), str) else walk.ask(str, key)
+        return name
     except Exception:
         return f"<{_type_name(type(key))}>"
 
@@ -374,15 +376,16 @@ def first_met(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
         raise
     except Exception as e:
         return walk.failed(value, e), None
-    if len(walk.table) < _KNOWN and walk.ask(_is_itself, value):
-        walk.table[type(value)] = describe
+    if len(walk.table) < _KNOWN and _is_itself(walk, value):
+        with contextlib.suppress(Exception):  # it may have no hash: it is met anew each time
+            walk.table[type(value)] = describe
     return found or describe(walk, value, path)
 
 
 def _kind(value: Any) -> Describe:
     if isinstance(value, type):
         return _odd
-    if isinstance(value, Mapping):
+    if _is_mapping(value):
         return _MAPPING
     if isinstance(value, tuple) and hasattr(value, "_fields") and hasattr(value, "_asdict"):
         return _NAMED_TUPLE
@@ -391,10 +394,17 @@ def _kind(value: Any) -> Describe:
     return _OWN_LIST if isinstance(value, (list, tuple)) else _odd
 
 
-def _is_itself(value: Any) -> bool:
+def _is_mapping(value: Any) -> bool:
+    try:
+        return isinstance(value, Mapping)
+    except TypeError:  # a class without a hash, which no ABC looks at
+        return any(base is dict or base is Mapping for base in type(value).__mro__)
+
+
+def _is_itself(walk: ValueWalk, value: Any) -> bool:
     """Return whether a value says that it is of its class; a proxy says what it stands for, each something else."""
     try:
-        return value.__class__ is type(value)
+        return walk.ask(lambda value: value.__class__, value) is type(value)
     except Exception:
         return False
 

@@ -79,7 +79,7 @@ class DescribedValues:
         path: of the tensor in the value that was saved.
         later: whether it is that of a later backward pass: then it has the numbers alone, and is not counted.
         """
-        name = framework_of(type(gradient))  # type: ignore[arg-type]
+        name = framework_of(type(gradient))
         leaf = self._framework(str(name), self._later if later else self._leaves)
         value = leaf.fill_numbers(leaf.leaf(place, gradient, path))
         if later:
@@ -88,7 +88,7 @@ class DescribedValues:
 
     def leaf_of(self, tensor: Any) -> SavedLeaf:
         """Return what describes the tensors of a tensor's framework, one of which was described before."""
-        return self._leaves[str(framework_of(type(tensor)))]  # type: ignore[arg-type]
+        return self._leaves[str(framework_of(type(tensor)))]
 
     def remove_files(self, place: SavedPlace) -> None:
         """Remove the files of a value that gets no record, as nothing refers to them."""
@@ -120,7 +120,7 @@ class DescribedValues:
             summary = partial(summarise, self._summary, numbers=self._numbers)
             coverage = self.journal.coverage
             return array_json(value, place, path, self.options, self._array_files, coverage, summary)
-        framework = framework_of(type(value))  # type: ignore[arg-type]
+        framework = framework_of(type(value))
         if framework is None:
             return UNKNOWN
         try:

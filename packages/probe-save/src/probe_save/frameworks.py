@@ -74,9 +74,16 @@ def _extras() -> tuple[str, ...]:
         return ()
 
 
-@lru_cache(maxsize=4096)
 def framework_of(cls: type) -> str | None:
     """Return the framework that a class or one of its bases comes from; None for any other."""
+    try:
+        return _framework_of(cls)
+    except TypeError:  # its metaclass gives it no hash
+        return found_framework(cls, _extras())
+
+
+@lru_cache(maxsize=4096)
+def _framework_of(cls: type) -> str | None:
     return found_framework(cls, _extras())
 
 

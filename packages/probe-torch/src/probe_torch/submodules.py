@@ -19,8 +19,12 @@ def submodules(model: nn.Module) -> list[nn.Module]:
     while level:
         by_id = dict(zip(map(id, level), level, strict=True))
         fresh = {which: m for which, m in by_id.items() if which not in found and m is not None}
+        try:
+            tables = [module._modules for module in fresh.values()]
+        except AttributeError:  # a mock of one has none
+            fresh = {which: m for which, m in fresh.items() if issubclass(type(m), nn.Module)}
+            tables = [module._modules for module in fresh.values()]
         found |= fresh
-        tables = [module._modules for module in fresh.values()]
         level = list(chain.from_iterable(map(dict.values, [t for t in tables if type(t) is dict])))
         for table in [t for t in tables if type(t) is not dict]:  # of TorchScript
             level += table.values()
@@ -30,7 +34,8 @@ def submodules(model: nn.Module) -> list[nn.Module]:
 def named_submodules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return what `nn.Module.named_modules` yields, which takes a dozen calls for each module.
 
-    Modules are told apart by identity: a user's class may have ``__eq__``, and no ``__hash__``.
+    Modules are told apart by identity: a user's class may have ``__eq__``, and no ``__hash__``. A proxy's place takes
+    the module that it stands for, which is what is called; what stands for none (a mock) is found as it is.
     """
     found: list[tuple[str, nn.Module]] = []
     known: set[int] = set()
@@ -39,9 +44,18 @@ def named_submodules(model: nn.Module) -> list[tuple[str, nn.Module]]:
         path, module = waiting.pop()
         if module is None or id(module) in known:
             continue
-        # A class of its own way, as it may be of a user's.
-        if type(module).named_modules is not _NAMED_MODULES:
-            return list(model.named_modules())
+        try:
+            if (
+                type(module).named_modules is not _NAMED_MODULES
+            ):  # a class of its own way, as it may be of a user's
+                return list(model.named_modules())
+        except AttributeError:  # it only says that it is a module
+            inner = getattr(getattr(module, "forward", None), "__self__", None)
+            if issubclass(type(inner), nn.Module):
+                waiting.append((path, inner))
+            else:
+                found += ((path, module),)
+            continue
         known.add(id(module))
         found += ((path, module),)
         if module._modules:

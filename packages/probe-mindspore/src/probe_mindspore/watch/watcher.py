@@ -1,6 +1,6 @@
 """See the updates of a run and the calls of chosen Cells, and put their norms into the row of the step."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -8,7 +8,7 @@ from attrs import define
 from probe_format.watch import Column
 from probe_runtime.patching import Held
 from probe_runtime.session import Watcher
-from probe_runtime.watch import Norms, ParameterNames, WatchedRow, tensors_in
+from probe_runtime.watch import Norms, ParameterNames, WatchedRow
 
 from probe_mindspore.hooks.modules import CellTable, models_in, patched_call, watched_calls
 from probe_mindspore.module_kind import CELLS, ModuleKind
@@ -28,6 +28,7 @@ _WHOLE = (
 class MindSporeWatcher(Watcher):
     """Watch MindSpore's optimizers and Cells."""
 
+    kinds = (*DENSE, *SPARSE)
     module_kind: ModuleKind = CELLS
     _has_updated: bool = False
 
@@ -68,14 +69,10 @@ class MindSporeWatcher(Watcher):
     def _over(self, optimizer: Any) -> None:
         self.watch.shelter("an optimizer's update", self.updates.after)(optimizer, self.watch.row)
 
-    def norms_in(self, layer: str, result: Any) -> tuple[list[int], Norms]:
-        found = [
-            (path, array)
-            for path, t in tensors_in(result, (*DENSE, *SPARSE))
-            if (array := elements_of(t)) is not None
-        ]
-        columns = [Column("activations", layer, path, array.size) for path, array in found]
-        return [*map(self.watch.columns.number, columns)], norms_of([a for _, a in found])
+    def norms_in(self, layer: str, found: Iterable[tuple[str, Any]]) -> tuple[list[int], Norms]:
+        arrays = [(path, array) for path, t in found if (array := elements_of(t)) is not None]
+        columns = [Column("activations", layer, path, array.size) for path, array in arrays]
+        return [*map(self.watch.columns.number, columns)], norms_of([a for _, a in arrays])
 
 
 def _named(module_kind: ModuleKind, model: Any) -> Iterator[tuple[str, Any]]:

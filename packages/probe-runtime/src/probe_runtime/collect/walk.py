@@ -22,6 +22,7 @@ from probe_format.values import (
 )
 
 from probe_runtime.describe.placement import Placement
+from probe_runtime.patching.switch import muted
 
 
 class WalkedLeaf(Protocol):
@@ -108,7 +109,10 @@ class Part(ValueWalk):
         anything else is the one element of a list.
         """
         with self.aside:
-            known = self.table.get(type(out))
+            try:
+                known = self.table[type(out)]
+            except Exception:
+                known = None
             if known is not None and known not in CONTAINERS:  # nearly always: one tensor
                 return b"[%b]" % known(self, out, (0,))[0], 1, False
             if not self.has_parts(out):
@@ -130,7 +134,7 @@ class Part(ValueWalk):
                 self.left = MAX_LEAVES
                 try:
                     describe = table[type(value)]
-                except KeyError:
+                except Exception:  # not only KeyError: a metaclass may give its classes no hash
                     describe = first_met
                 part, form = describe(self, value, (key,))
                 parts += (part,)
@@ -139,13 +143,25 @@ class Part(ValueWalk):
 
     def leaf(self, value: Any, path: ValuePath) -> Any:
         """Return the JSON of a value of the framework, from outside of `aside`, as its class may be the user's."""
-        return self.ask(lambda value: self._leaf.leaf(self._placement, value, path), value)
+        return self._ask_outside(lambda value: self._leaf.leaf(self._placement, value, path), value)
 
     def ask(self, question: Callable[[Any], Any], value: Any) -> Any:
-        """Return what the user's own code answers, with the user's modes active."""
+        """Return what the user's own code answers, with the user's modes active.
+
+        What is no class of the user's (a tensor in a slice or as a key, a tuple of them) is asked within `aside`.
+        """
+        kind, tensors = type(value), self._leaf.tensor_types
+        # Compared one by one: a class may have no hash, which an ABC asks for.
+        if kind is tuple or kind is frozenset or any(base is t for base in kind.__mro__ for t in tensors):
+            with muted():
+                return super().ask(question, value)
+        return self._ask_outside(question, value)
+
+    def _ask_outside(self, question: Callable[[Any], Any], value: Any) -> Any:
         self.aside.__exit__(None, None, None)
         try:
-            return question(value)
+            with muted():  # what is called meanwhile is no call of the run's
+                return super().ask(question, value)
         finally:
             self.aside.__enter__()
 

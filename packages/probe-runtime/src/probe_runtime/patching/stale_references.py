@@ -5,8 +5,9 @@ import functools
 import gc
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
+from enum import Enum
 from itertools import chain, repeat
-from types import CellType, FrameType, FunctionType, MethodType
+from types import CellType, FrameType, FunctionType, MethodType, WrapperDescriptorType
 from typing import Any
 
 from .places import Default, Function, Item, Known, Member, Place, Stood, own_holders
@@ -86,7 +87,8 @@ def _rebuilt(holder: Any, table: _Swaps) -> Any:
     """Return what replaces a holder that cannot be changed; None for one that can."""
     kind = type(holder)
     if kind is tuple or kind is frozenset:
-        return kind(_new(item, table) for item in holder)
+        items = [_new(item, table) for item in holder]
+        return kind(items) if kind is tuple or all(map(_is_settled, items)) else None
     if issubclass(kind, tuple):
         items = [_new(item, table) for item in tuple.__iter__(holder)]
         with contextlib.suppress(TypeError):  # one of C's own, as time.struct_time
@@ -108,25 +110,59 @@ def _with_attributes(made: Any, holder: Any) -> Any:
 def _change(holder: Any, table: _Swaps) -> None:
     kind = type(holder)
     put = next((put for base, put in _PUTS if issubclass(kind, base)), _put_attributes)
-    with contextlib.suppress(AttributeError, TypeError, ValueError):  # the holder is read-only
+    with contextlib.suppress(
+        Exception
+    ):  # the holder is read-only, or a key of the user's has no hash any more
         put(holder, table)
 
 
 def _put_values(holder: Any, table: _Swaps) -> None:
-    items = dict.copy(holder)  # at once: a list of pairs lets the garbage collector in
-    for key, value in items.items():
+    # At once: a list of pairs lets the garbage collector in. A copy of what iterates by itself asks it for all.
+    items = dict.copy(holder) if type(holder).__iter__ is dict.__iter__ else holder
+    keys, values = list(dict.keys(items)), list(dict.values(items))
+    for key, value in zip(keys, values, strict=False):
         if id(value) in table:
-            dict.__setitem__(holder, key, _new(value, table))
-    if not table.keys().isdisjoint(map(id, items)):
-        _put_keys(holder, items, table)
+            # A key whose hash has changed since is found no more; put again, it would be a second one.
+            with contextlib.suppress(Exception):
+                if dict.get(holder, key) is value:
+                    dict.__setitem__(holder, key, _new(value, table))
+    if not table.keys().isdisjoint(map(id, keys)):
+        _put_keys(holder, keys, table)
 
 
-def _put_keys(holder: Any, items: dict[Any, Any], table: _Swaps) -> None:
-    base: Any = OrderedDict if issubclass(type(holder), OrderedDict) else dict
-    keys = [key for key in list(base.__iter__(holder)) if key in items]
-    values = [_new(items[key], table) for key in keys]
-    refill = map(base.__setitem__, repeat(holder), [_new(key, table) for key in keys], values)
-    deque(chain(map(base.clear, (holder,)), refill), 0)  # in C: no other thread finds the dict empty
+def _put_keys(holder: Any, keys: list[Any], table: _Swaps) -> None:
+    is_ordered = issubclass(type(holder), OrderedDict)
+    base: Any = OrderedDict if is_ordered else dict
+    filled: dict[Any, Any] = {}
+    if all(_is_settled(_new(key, table)) for key in keys):
+        items = dict(zip(keys, dict.values(holder), strict=True))
+        for key in list(base.__iter__(holder)):
+            filled[_new(key, table)] = items.get(key)
+        refill = map(base.__setitem__, repeat(holder), filled, filled.values())
+    elif type(holder).__iter__ is dict.__iter__:
+        # What a dict takes from a dict keeps the hash that it has there: no key of the user's is asked for its own.
+        items = dict.copy(holder)
+        for i, key in enumerate(keys := list(items)):
+            if (new := _new(key, table)) is not key and _is_settled(new):
+                before = dict.copy(items)
+                deque(map(dict.popitem, repeat(before, len(items) - i)), 0)
+                filled.update(before)
+                filled[new] = items[key]
+        filled.update(items)
+        refill = map(dict.update, (holder,), (filled,))
+    else:
+        return
+    if list(map(id, dict.keys(holder))) == list(map(id, keys)):  # no other thread has changed it meanwhile
+        deque(chain(map(base.clear, (holder,)), refill), 0)  # in C: no other thread finds the dict empty
+
+
+def _is_settled(key: Any) -> bool:
+    """Return whether the hash of a key is Python's own, so that it is what it was, and no code of the user's runs."""
+    kind = type(key)
+    if kind is tuple or kind is frozenset:
+        return all(map(_is_settled, key))
+    own: Any = kind.__hash__
+    return type(own) is WrapperDescriptorType or own is Enum.__hash__
 
 
 def _put_elements(holder: Any, table: _Swaps) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -17,6 +16,7 @@ from probe_runtime.notice import notice
 
 from .any_session import AnySession
 from .current import class_or_instance, one_at_a_time
+from .one_step import OneStep
 from .reload import Reload
 from .session import Session
 
@@ -96,18 +96,12 @@ class Debugger:
         self._session.step()
 
     @class_or_instance
-    @contextmanager
-    def one_step(self, model: Any = None) -> Iterator[None]:
+    def one_step(self, model: Any = None) -> OneStep:
         """Make the block one training step: start(model), and stop() and step() at its end, also where it raises.
 
         As a decorator it makes each call of a function one step.
         """
-        self._session.start(model, None)
-        try:
-            yield
-        finally:
-            self._session.stop()
-            self._session.step()
+        return OneStep(self._session, model)
 
     @class_or_instance
     def label(self, text: str | None) -> WorkLabel:

@@ -4,7 +4,8 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 from attrs import define, field
 from probe_format.excerpts import error_text
@@ -16,7 +17,7 @@ from probe_runtime.collect.module_table import AnyModuleTable, TrackedModule
 from probe_runtime.config.config import Config
 from probe_runtime.notice import Notices, notice
 from probe_runtime.patching.switch import muted
-from probe_runtime.watch import Columns, Norms, ParameterNames, Trigger, WatchedRow
+from probe_runtime.watch import Columns, Norms, ParameterNames, Trigger, WatchedRow, tensors_in
 
 #: Steps at the beginning without an update, before that is said: a loss scaler skips some.
 _PATIENCE = 10
@@ -85,7 +86,7 @@ class Watch:
             if not entry.called:
                 self.unseen(
                     f"what {entry.base} returns",
-                    "Python did not call it in the first step: a compiled graph does not",
+                    "no call of it was seen in the first step: a compiled graph makes none",
                 )
 
     def unseen(self, what: str, why: str) -> None:
@@ -105,6 +106,10 @@ class Watch:
         row, self.row = self.row, None
         if row is None:
             return
+        for column in [self.columns.known[number] for number in row.unread]:
+            self.unseen(
+                f"{column.kind} of {column.name}", "A tensor of its class has no numbers that can be read"
+            )
         try:
             row.write(self.file, step)
         except OSError as error:
@@ -131,7 +136,10 @@ class Watcher(ABC):
     names: of the parameters.
     updates: reads those of optimizers; its ``wants_moments`` and ``wants_updates`` are the configuration's.
     hooks: what stays until the watch is closed.
+    kinds: the classes of tensors.
     """
+
+    kinds: ClassVar[type | tuple[type, ...]]
 
     watch: Watch
     table: Any = field(init=False)
@@ -178,7 +186,8 @@ class Watcher(ABC):
     def _returned(self, base: str, result: Any) -> None:
         assert self.watch.row is not None
         layer = base.partition(".")[2].rpartition(".")[0]
-        self.watch.row.put(*self.norms_in(layer, result), largest=True)
+        note = partial(self.watch.unseen, f"a part of what {base} returns")
+        self.watch.row.put(*self.norms_in(layer, tensors_in(result, self.kinds, note)), largest=True)
 
     @abstractmethod
     def new_table(self) -> AnyModuleTable:
@@ -189,8 +198,8 @@ class Watcher(ABC):
         """Return a context in which the calls of the table's modules go through `on_call`."""
 
     @abstractmethod
-    def norms_in(self, layer: str, result: Any) -> tuple[list[int], Norms]:
-        """Return the columns and the norms of the tensors in what a module returned. layer: its path."""
+    def norms_in(self, layer: str, found: Iterable[tuple[str, Any]]) -> tuple[list[int], Norms]:
+        """Return the columns and the norms of what a module returned, (path, tensor). layer: the module's path."""
 
     @abstractmethod
     def end(self, row: WatchedRow) -> None:

@@ -1,7 +1,6 @@
 """Gather the numbers of one step, whatever the framework that found them, for its row in the watch file."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from attrs import define, field, frozen
@@ -19,7 +18,7 @@ _LOOKED_AT: dict[str, tuple[Kind, ...]] = {
 class Norms:
     """Hold the norms of some tensors.
 
-    values: float64, one for each tensor.
+    values: float64, one for each tensor; `ABSENT` where nobody can read it.
     bad: place of a tensor -> how many elements are NaN, and how many infinite, where it is not finite.
     """
 
@@ -49,11 +48,13 @@ class WatchedRow:
 
     updates: how many updates it has had.
     skipped: how many updates a loss scaler skipped.
+    unread: the numbers of the columns whose tensors nobody can read.
     """
 
     columns: Columns
     updates: int = 0
     skipped: int = 0
+    unread: set[int] = field(factory=set)
     _values: np.ndarray = field(factory=lambda: np.full(0, ABSENT))
     _bad: dict[int, tuple[int, int]] = field(factory=dict)
 
@@ -63,6 +64,7 @@ class WatchedRow:
         largest: where there is an earlier one, keep the larger of the two, and the larger counts.
         """
         at = np.asarray(numbers, np.intp)
+        self.unread.update(at[norms.values < 0.0].tolist())
         if len(self._values) < len(self.columns.known):
             more = np.full(len(self.columns.known) - len(self._values), ABSENT)
             self._values = np.concatenate([self._values, more])
@@ -103,20 +105,3 @@ class WatchedRow:
         self.put((), Norms(np.zeros(0), {}))
         file.columns(self.columns.known)
         file.row(step, self._values, self._bad, self.skipped)
-
-
-def tensors_in(
-    value: Any, kinds: type | tuple[type, ...], path: tuple[str, ...] = ("output",)
-) -> Iterator[tuple[str, Any]]:
-    """Yield (path, tensor) of what a module returned: ``output.0.x``. One tensor alone counts as the first.
-
-    kinds: the classes of tensors.
-    """
-    if isinstance(value, kinds):
-        yield ".".join(path if len(path) > 1 else (*path, "0")), value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from tensors_in(item, kinds, (*path, str(key)))
-    elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            yield from tensors_in(item, kinds, (*path, str(i)))

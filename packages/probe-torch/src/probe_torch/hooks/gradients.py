@@ -19,10 +19,14 @@ from probe_torch.tensors.sums import numberless, plus
 
 from .leaf_gradients import watch
 from .nodes import InputEdges, NodeCall, Nodes, add_consumers, hook_node, transforms, whole
-from .written_views import WrittenView, geometry, written_through
+from .written_views import WrittenView, base_of, geometry, written_through
 
 _C: Any = torch._C
 _sequence: Callable[[], int] = _C._autograd._get_sequence_nr
+# What torch itself has of a tensor, whatever its class makes of the name. (A plain attribute is found faster.)
+_requires_grad, _grad_fn, _output_nr = (
+    getattr(_C.TensorBase, name).__get__ for name in ("requires_grad", "grad_fn", "output_nr")
+)
 
 Found = Sequence[tuple[ValuePath, torch.Tensor]]
 
@@ -36,12 +40,17 @@ def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
     new = 0
     for path, t in whole(tensors) if inputs.batched else tensors:
         index = None
-        if t.requires_grad:
+        try:
+            needs, base = t.requires_grad, t._base
+        except Exception:
+            needs, base = _requires_grad(t), base_of(t)
+        if needs:
             try:
                 node = t.grad_fn
-            except RuntimeError:  # torch follows this view no more, because its base was written
-                continue
-            key: Any = id(t) if node is None else (node, t.output_nr)
+                key: Any = id(t) if node is None else (node, t.output_nr)
+            except Exception:
+                if (key := _key(t)) is None:
+                    continue
             if key in indexes:
                 index = indexes[key]
                 paths[index] += (path,)
@@ -49,16 +58,31 @@ def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
                 indexes[key] = index = new
                 paths += ((path,),)
                 new += 1
-        if t._base is not None:
+        if base is not None:
             inputs.views[id(t)] = index
     return inputs
 
 
+def _key(t: torch.Tensor) -> Any:
+    """Return what takes the gradient of a tensor as torch has it: a class of the user's may raise where it is asked.
+
+    None where torch follows a view no more, because its base was written.
+    """
+    try:
+        node = _grad_fn(t)
+    except RuntimeError:
+        return None
+    return id(t) if node is None else (node, _output_nr(t))
+
+
 def flows(outputs: Found) -> bool:
     """Return whether a gradient will come to any of these outputs."""
-    for _, t in outputs:
-        if t.requires_grad:
-            return True
+    try:
+        for _, t in outputs:
+            if t.requires_grad:
+                return True
+    except Exception:  # a class of the user's
+        return any(_requires_grad(t) for _, t in whole(outputs))
     return transforms() and any(t.requires_grad for _, t in whole(outputs))
 
 
@@ -83,7 +107,11 @@ class _Outputs:
         self.is_repeated = False
         nodes = self.nodes
         for path, t in whole(outputs) if inputs.batched else outputs:
-            if not t.requires_grad:
+            try:
+                needs = t.requires_grad
+            except Exception:
+                needs = _requires_grad(t)
+            if not needs:
                 continue
             if views and id(t) in views and (node := written_through(t, inputs.since)) is not None:
                 self.written.setdefault(node, []).append(WrittenView(path, views[id(t)], geometry(t)))
@@ -91,9 +119,11 @@ class _Outputs:
                 continue
             try:
                 node, nr = t.grad_fn, t.output_nr
-            except RuntimeError:  # torch follows this view no more
-                continue
-            key: Any = id(t) if node is None else (node, nr)
+                key: Any = id(t) if node is None else (node, nr)
+            except Exception:
+                if (key := _key(t)) is None:
+                    continue
+                node, nr = key if type(key) is tuple else (None, 0)
             if node is None:
                 self.is_repeated |= key in self.leaves
                 self.leaves.setdefault(key, (t, []))[1].append((0, path))

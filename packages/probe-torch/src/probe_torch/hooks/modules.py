@@ -6,7 +6,7 @@ TorchScript and the user's own hooks see the modules as they are.
 
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,10 +14,11 @@ from probe_runtime.collect import (
     AnyModuleTable,
     TrackedModule,
     TrackedParameter,
+    kind_of,
     models_of,
     tracked_parameters,
 )
-from probe_runtime.patching import Held, Nested, listening, place
+from probe_runtime.patching import Held, Nested, listening, original_of, place
 from probe_runtime.patching import thread as _thread
 from torch import nn
 
@@ -47,6 +48,9 @@ class ModuleTable(AnyModuleTable):
 
     def _add_one(self, model: nn.Module, prefix: str) -> None:
         for name, module in named_submodules(model):
+            if not issubclass(type(module), nn.Module):
+                self.not_seen.setdefault(f"inside {prefix}{name}", f"{kind_of(module)} is no module")
+                continue
             compiled_one = "_orig_mod" in name
             path = plain_path(name) if compiled_one else name
             if not path:
@@ -90,7 +94,13 @@ class ModuleTable(AnyModuleTable):
         for entry in never:
             path = entry.base.rpartition(".")[0]
             inside = whole or any(path.startswith(base.rpartition(".")[0] + ".") for base in regions)
-            yield entry.base, "inside a torch.compile region" if inside else "not called in this step"
+            own = type(entry.module).__call__ is not nn.Module.__call__
+            why = (
+                "no call was seen, of a class with a __call__ of its own"
+                if own
+                else "not called in this step"
+            )
+            yield entry.base, "inside a torch.compile region" if inside else why
 
 
 def _wanting_gradients(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -120,7 +130,21 @@ def plain_path(name: str) -> str:
 
 def patched_call(table: ModuleTable, on_call: OnCall) -> Held:
     """Send calls of the table's modules through ``on_call`` until the result is undone."""
-    return listening(_watching, (table.entries, on_call), [place(nn.Module, "__call__", _calling)])
+    owners = [nn.Module, *_holding_call(table.entries.values())]
+    return listening(
+        _watching, (table.entries, on_call), [place(owner, "__call__", _calling) for owner in owners]
+    )
+
+
+def _holding_call(entries: Iterable[TrackedModule]) -> list[type]:
+    """Return the classes of modules, and their bases, that hold `nn.Module.__call__` as their own."""
+    known: dict[int, Any] = {id(nn.Module): None}  # by identity: a class may have no hash
+    for entry in entries:
+        if id(type(entry.module)) not in known:
+            for base in type(entry.module).__mro__:
+                known.setdefault(id(base), base if "__call__" in vars(base) else None)
+    owners = [base for base in known.values() if base is not None]
+    return [base for base in owners if original_of(vars(base)["__call__"]) is original_of(nn.Module.__call__)]
 
 
 def outermost_calls(begins: Callable[[nn.Module], None]) -> Held:

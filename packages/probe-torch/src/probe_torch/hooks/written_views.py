@@ -1,5 +1,6 @@
 """Follow a view that a call wrote in place: its gradient is a part of its base's."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ from probe_format.values import ValuePath
 from probe_torch.aside import apart
 
 _base: Any = torch._C.TensorBase  # its methods are not patched, so a hook's own calls are not recorded
+#: Return what a tensor is a view of, whatever its class makes of the name.
+base_of: Callable[[torch.Tensor], torch.Tensor | None] = _base._base.__get__
 
 
 @frozen
@@ -45,7 +48,7 @@ class WrittenView:
 
 def written_through(t: torch.Tensor, since: int) -> Any:
     """Return the node that a write into the view ``t`` made in its base's graph since the entry, else None."""
-    base = t._base
+    base = base_of(t)
     node = None if base is None else base.grad_fn
     if node is not None and type(node).__name__ == "CopySlices" and node._sequence_nr() >= since:
         return node
@@ -54,7 +57,7 @@ def written_through(t: torch.Tensor, since: int) -> Any:
 
 def geometry(t: torch.Tensor) -> Any:
     """Return the geometry of the view ``t``, as `WrittenView` has it."""
-    base = t._base
+    base = base_of(t)
     assert base is not None
     offset = t.storage_offset() - base.storage_offset()
-    return tuple(t.shape), tuple(t.stride()), offset, tuple(base.shape), tuple(base.stride())
+    return tuple(t.size()), tuple(t.stride()), offset, tuple(base.shape), tuple(base.stride())

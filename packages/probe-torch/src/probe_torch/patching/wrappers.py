@@ -11,7 +11,6 @@ from probe_runtime.patching import Label, Nested, Switch, muted, original_of, st
 from probe_runtime.patching import thread as _thread
 from torch.overrides import (
     TorchFunctionMode,
-    _get_overloaded_args,
     _pop_mode_temporarily,
     handle_torch_function,
 )
@@ -103,7 +102,9 @@ class _OriginalNames(TorchFunctionMode):
         if torch._C._is_torch_function_mode_enabled():
             with _pop_mode_temporarily() as mode, _OriginalNames():
                 return mode.__torch_function__(func, types, args, kwargs)
-        tensors = _get_overloaded_args([value for value in _tensors_in(args, kwargs) if type(value) in types])
+        given, kinds = _tensors_in(args, kwargs), types if torch._C._is_torch_function_enabled() else ()
+        # One of each type, in torch's order. A metaclass may have an __eq__, and no __hash__.
+        tensors = [value for kind in kinds for value in [v for v in given if type(v) is kind][:1]]
         for tensor in tensors:
             with _OriginalNames():
                 result = tensor.__torch_function__(func, types, args, kwargs)

@@ -12,11 +12,8 @@ from probe_format.values import UNKNOWN
 
 def object_json(value: Any) -> Any:
     """Return the JSON of a torch object, `UNKNOWN` for anything else."""
-    for cls in type(value).__mro__:
-        encode = _ENCODERS.get(cls)
-        if encode is not None:
-            return encode(value)
-    return UNKNOWN
+    kind = type(value)  # not looked up: its metaclass may give it no hash
+    return next((encode(value) for cls, encode in _ENCODERS.items() if issubclass(kind, cls)), UNKNOWN)
 
 
 def _named(type_name: str) -> Callable[[Any], dict[str, Any]]:

@@ -4,7 +4,9 @@ The cases are those of spec/statistics.md: subclasses, DTensor, fake, meta, spar
 conjugated tensors, functorch wrappers. A tensor without readable numbers gets a reason instead.
 """
 
+import contextlib
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -92,10 +94,10 @@ def _type_name(t: torch.Tensor) -> str:
 
 
 def _shape(t: torch.Tensor) -> list[int]:
-    try:
-        return [int(s) for s in t.shape]
-    except Exception:  # symbolic or nested sizes
-        return []
+    for look in (attrgetter("shape"), _T.size):  # a class of the user's may raise at the first
+        with contextlib.suppress(Exception):  # symbolic or nested sizes
+            return [int(s) for s in look(t)]
+    return []
 
 
 def _unwrapped(t: torch.Tensor) -> TensorView:

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from probe_format.watch import ABSENT
 from probe_runtime.watch import Norms
 
 from probe_torch.tensors.statistics import flat
+from probe_torch.tensors.tensor_view import NO_DISPATCH, view_of
 
 _T: Any = torch._C.TensorBase
 _V: Any = torch._C._VariableFunctions
@@ -25,11 +27,13 @@ _ROOM = 1 << 16
 #: Below it, squares may have left float32.
 _SMALL = 1e-15
 _WIDE = (torch.float32, torch.float64)
+_NOTHING = torch.empty(0)
 
 
 def norms_of(tensors: Sequence[torch.Tensor]) -> Norms:
     """Return the Euclidean norms. Call it within `aside` and without gradients."""
-    plain = [_plain(t) for t in tensors]
+    read = [_plain(t) for t in tensors]
+    plain = [_NOTHING if t is None else t for t in read]
     values = _values(plain)
     bad: dict[int, tuple[int, int]] = {}
     odd = np.flatnonzero(~np.isfinite(values) | (values < _SMALL)).tolist()
@@ -40,6 +44,7 @@ def norms_of(tensors: Sequence[torch.Tensor]) -> Norms:
         else:
             bad[i] = nan, inf = _counted(plain[i])
             values[i] = math.nan if nan else math.inf if inf else top
+    values[[t is None for t in read]] = ABSENT
     return Norms(values, bad)
 
 
@@ -76,10 +81,12 @@ def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _plain(t: Any) -> Any:
-    """Return a strided real view (or, of what has none, a copy) of a tensor."""
-    t = _T.detach(local(t))
-    if t.layout is not torch.strided:
-        t = _T.values(_T.coalesce(t)) if t.layout is torch.sparse_coo else _T.values(t)
+    """Return a strided real view (or, of what has none, a copy) of a tensor; None where nobody can read it."""
+    if (t := local(t)) is None:
+        return None
+    t = _T.detach(t)
+    if t.layout is torch.sparse_coo:
+        t = _T.values(_T.coalesce(t))
     if t.dtype.is_complex:
         t = _V.view_as_real(_V.resolve_conj(t))
     elif not (t.dtype in _WIDE or t.dtype in (torch.bfloat16, torch.float16)):
@@ -88,8 +95,10 @@ def _plain(t: Any) -> Any:
 
 
 def local(t: Any) -> Any:
-    """Return this process's part of a tensor that is distributed, and any other as it is."""
-    return getattr(t, "_local_tensor", t)
+    """Return a tensor that has the numbers of one, of a distributed one this process's; None where none is known."""
+    t = getattr(t, "_local_tensor", t)
+    usual = t.layout is torch.sparse_coo or (t.layout is torch.strided and not (t.is_quantized or t.is_meta))
+    return t if usual and type(t).__torch_dispatch__ is NO_DISPATCH else view_of(t).data
 
 
 def changes_of(tensors: Sequence[Any], copies: Sequence[Any]) -> Norms:

@@ -69,7 +69,7 @@ class OptimizerColumns:
         """Keep the weights as they are, unless what is kept is as the last update left them."""
         if self.is_copied:
             return
-        own = [local(p) for p in parameters]
+        own = [t for p in parameters if (t := local(p)) is not None]
         if not self.copies:
             self.copies = [torch.empty_like(p, requires_grad=False) for p in own]
         _copy(self.copies, own)
@@ -77,10 +77,12 @@ class OptimizerColumns:
 
     def changed(self, parameters: list[Any], columns: Columns) -> tuple[list[int], Norms]:
         """Return the columns and the norms of what the weights have changed by."""
+        own = [local(p) for p in parameters]
         if not self._updates:
-            own = zip(self.names, parameters, strict=True)
-            self._updates = [columns.number(Column("updates", *name, p.numel())) for name, p in own]
-        return self._updates, changes_of([local(p) for p in parameters], self.copies)
+            known = zip(self.names, parameters, own, strict=True)
+            some = [Column("updates", *name, p.numel()) for name, p, t in known if t is not None]
+            self._updates = [*map(columns.number, some)]
+        return self._updates, changes_of([t for t in own if t is not None], self.copies)
 
 
 @define(eq=False)

@@ -1,6 +1,6 @@
 """See the updates of a run and the calls of chosen modules, and put their norms into the row of the step."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -8,7 +8,7 @@ from attrs import define, field
 from probe_format.watch import Column
 from probe_runtime.patching import Held
 from probe_runtime.session import Watcher
-from probe_runtime.watch import Norms, ParameterNames, WatchedRow, tensors_in
+from probe_runtime.watch import Norms, ParameterNames, WatchedRow
 from torch import nn
 from torch.optim import optimizer as torchs
 
@@ -27,6 +27,7 @@ from .updates import Updates
 class TorchWatcher(Watcher):
     """Watch torch's optimizers and modules."""
 
+    kinds = torch.Tensor
     _output_columns: dict[tuple[str, str], int] = field(factory=dict)
     _skips: list[Callable[[], bool]] = field(factory=list)
 
@@ -68,13 +69,9 @@ class TorchWatcher(Watcher):
             self.updates.after(optimizer, self.watch.row, has_closure=_has_closure(args, kwargs))
 
     @torch.no_grad()
-    def norms_in(self, layer: str, result: Any) -> tuple[list[int], Norms]:
+    def norms_in(self, layer: str, found: Iterable[tuple[str, Any]]) -> tuple[list[int], Norms]:
         with aside():
-            found = [
-                (path, t)
-                for path, t in tensors_in(result, torch.Tensor)
-                if t.is_floating_point() or t.is_complex()
-            ]
+            found = [(path, t) for path, t in found if t.is_floating_point() or t.is_complex()]
             return [self._number(layer, path, t) for path, t in found], norms_of([t for _, t in found])
 
     def _number(self, layer: str, path: str, t: torch.Tensor) -> int:
