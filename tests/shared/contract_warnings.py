@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,20 @@ def test_nobody_hears_it(framework: Framework, losses: str, how: str, tmp_path: 
 def test_warnings_that_are_ignored_are_not_told(framework: Framework, losses: str, tmp_path: Path) -> None:
     said, told = ran(framework, str(tmp_path / "dump"), "-W", "ignore")
     assert said == losses and "Probe" not in told
+
+
+def test_a_warning_of_the_run_is_told_as_often_as_without(framework: Framework, tmp_path: Path) -> None:
+    """Python tells of a line once, until somebody changes the filters, even for a moment."""
+    net = framework.sequence(framework.module_of("Net", lambda _, x: framework.functions.gelu(x)))
+    debugger = framework.debugger(dump_path=str(tmp_path / "dump"), level="mix", task="statistics")
+    told_before: dict[str, int] = {}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        for step in range(4):
+            debugger.start(net)
+            net(framework.ones(2, 2))
+            if step:  # as the first begins, modules are imported
+                warnings.warn_explicit("mine", UserWarning, "run.py", 1, registry=told_before)
+            debugger.stop()
+            debugger.step()
+    assert [str(each.message) for each in told].count("mine") == 1

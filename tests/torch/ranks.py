@@ -74,7 +74,12 @@ def collectives(rank: int) -> dict[str, Any]:
     dist.all_gather(parts, torch.full((2,), float(rank)))
     things: list[Any] = [None, None]
     dist.all_gather_object(things, {"rank": rank})
-    return {"sum": t, "waited": waited, "parts": torch.stack(parts), "things": [o["rank"] for o in things]}
+    received = torch.full((2,), torch.nan)  # as memory may hold that nobody has written
+    exchange = dist.P2POp(dist.isend, parts[rank], 1 - rank), dist.P2POp(dist.irecv, received, 1 - rank)
+    for each in dist.batch_isend_irecv([*exchange]):
+        each.wait()
+    told = {"waited": waited, "things": [o["rank"] for o in things]}
+    return {"sum": t, "parts": torch.stack(parts), "received": received, **told}
 
 
 @contextmanager

@@ -82,6 +82,18 @@ def test_collectives_are_recorded_when_they_are_complete(kind: str) -> None:
     assert not [name for name in ranks[0] if "object" in name and "Tensor." in name]
 
 
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_what_an_exchange_receives_into_is_no_input(kind: str) -> None:
+    """Nobody has written that memory: it may hold a NaN, at which `on_non_finite` would end the run."""
+    dump, _ = watched(kind)
+    for rank in (0, 1):
+        (record,) = (r for name, r in records(dump, 0, rank).items() if "batch_isend_irecv" in name)
+        (given,), (got,) = record["input_args"], record["output"]
+        assert [op["op"] for op in given] == ["isend", "irecv"]
+        assert given[0]["tensor"]["Max"] == rank and given[1]["tensor"] is None
+        assert got[1]["tensor"]["Max"] == 1 - rank
+
+
 def test_what_the_optimizer_gets_is_the_average() -> None:
     """Under DDP each rank's own gradient is beside what the step gets, which is the same on both ranks."""
     dump, traces = watched("ddp")

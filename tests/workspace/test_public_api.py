@@ -58,8 +58,8 @@ MODULE_NAMES: dict[str, set[str]] = {
         "NODE", "opens", "over", "pgrad", "redo", "redone", "save", "Slot", "STRUCTURE", "tally",
     },
     "probe_format.jsonio": {
-        "INFINITY", "MINUS_INFINITY", "dumps", "encode", "finite", "inert", "loads", "meant", "members", "number",
-        "texts",
+        "INFINITY", "MINUS_INFINITY", "decode", "dumps", "encode", "finite", "inert", "loads", "meant", "members",
+        "number", "texts",
     },
     "probe_format.layout": {
         "CONSTRUCT", "DEBUG", "DUMP", "ERRORS", "JOURNAL", "MODES", "Mode", "RANK_DIR", "REPORT", "STACK", "STEP_DIR",

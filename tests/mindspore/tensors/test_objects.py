@@ -47,6 +47,9 @@ def test_point_to_point_operation(tmp_path):
     assert (body["op"], body["peer"], body["tag"]) == ("isend", 1, 0)
     assert body["tensor"]["Max"] == 2.0 and placement.found[0][0] == (0, "tensor")
     assert len(body["group_id"]) == 8
+    op.op = "irecv"  # what it holds before means nothing, and after it is what came
+    given, got = (leaf.leaf(Placement("r", part, False), op, (0,)) for part in ("input", "output"))
+    assert jsonio.loads(given)["tensor"] is None and jsonio.loads(got)["tensor"]["Max"] == 2.0
 
 
 @pytest.mark.parametrize(

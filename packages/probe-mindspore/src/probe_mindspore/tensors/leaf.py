@@ -63,7 +63,9 @@ class TensorLeaf(Leaf):
         if found is UNKNOWN:
             return UNKNOWN
         if found.get("class_type") == "mindspore.mint.distributed.P2POp":
-            found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
+            found["tensor"] = b"null"  # before the call it means nothing where it only receives
+            if not (placement.category == "input" and found["op"] == "irecv"):
+                found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
         return dumps(found)
 
     def tensor(self, placement: Placement, t: Any, path: ValuePath) -> bytes:

@@ -2,6 +2,7 @@
 
 import sys
 from operator import attrgetter
+from typing import Any
 
 # Tables that torch makes at first use, keyed by its functions. Made while patches are in place they would
 # hold our wrappers and, for the rest of the process, not the functions: torch.set_default_device would be
@@ -12,7 +13,7 @@ _TABLES = (
     ("torch.overrides", "get_ignored_functions"),
     ("torch.overrides", "get_default_nowrap_functions"),
     ("torch.overrides", "get_testing_overrides"),
-    ("torch.overrides", "get_overridable_functions"),
+    ("torch.overrides", "_get_overridable_functions"),
     ("torch._dynamo.trace_rules", "get_torch_obj_rule_map"),
     ("torch._dynamo.trace_rules", "get_tensor_method"),
     ("torch._dynamo.variables.torch", "get_overridable_functions"),
@@ -25,7 +26,9 @@ _TABLES = (
 def fill_caches() -> None:
     """Fill the tables of the modules that are imported. Call with nothing patched.
 
-    Takes some 10 ms the first time, and no time later unless torch has emptied them (torch.compiler.reset).
+    Takes some 10 ms the first time, and no time later unless torch has emptied them (torch.compiler.reset). A table
+    that is there is not asked for: torch does that with filters of warnings of its own, after which Python shows the
+    run's warnings once more.
     """
     # Any factory call uses the default device's table, and its module may not be imported yet; it is tiny.
     import torch.utils._device  # noqa: F401
@@ -34,8 +37,17 @@ def fill_caches() -> None:
         if module not in sys.modules:
             continue
         try:
-            attrgetter(name)(sys.modules[module])()
+            table = attrgetter(name)(sys.modules[module])
+            if not _is_filled(table):
+                table()
         except Exception:
             # These names are private to torch: another version may lack them or part of what they need. Such a
             # table is left to be made at first use, as without Probe.
             continue
+
+
+def _is_filled(table: Any) -> bool:
+    """Return whether a function that `functools.cache` decorates, perhaps below others, has been called."""
+    while not hasattr(table, "cache_info") and hasattr(table, "__wrapped__"):
+        table = table.__wrapped__
+    return hasattr(table, "cache_info") and table.cache_info().currsize > 0
