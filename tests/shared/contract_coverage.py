@@ -150,7 +150,8 @@ def test_modules_that_nobody_registered_are_named(given: str, framework: Framewo
         return module.head(module.named["tail"][0](x))
 
     inner = framework.module_of("Inner", inside)
-    inner.head, inner.named = framework.layer(), {"tail": [framework.layer(), None], "n": 3}
+    without_hash = type("Meta", (type,), {"__hash__": None})("Odd", (), {})()
+    inner.head, inner.named = framework.layer(), {"tail": [framework.layer(), None], "n": [without_hash]}
     model = framework.module_of("Outer", compute)
     model.inner, model.blocks = inner, [framework.layer(), framework.layer()]
     model.known, model.pair, model.numbers = [inner, {"head": inner.head}, model], (inner,), list(range(5000))

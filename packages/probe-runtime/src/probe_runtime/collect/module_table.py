@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, islice, repeat
+from itertools import chain, compress, islice, repeat
 from typing import Any
 
 from attrs import define, field, frozen
@@ -98,14 +98,15 @@ class AnyModuleTable(ABC):
         found: list[Any] = []
         level = list(values)
         for _ in range(_DEEPEST):
-            dicts = [one for one in level if type(one) is dict]
-            rows = [one for one in level if type(one) is list or type(one) is tuple]
-            level = list(
-                chain.from_iterable(map(islice, chain(map(dict.values, dicts), rows), repeat(_MOST)))
-            )
+            # Without a call: it is asked of thousands, and a class may have no hash.
+            nests = [x for x in level if ((kind := type(x)) is dict or kind is list or kind is tuple) and x]
+            rows = [one.values() if type(one) is dict else one for one in nests]
+            level = list(chain.from_iterable(map(islice, rows, repeat(_MOST))))
             found += level
-        kinds = {kind for kind in set(map(type, found)) if self.is_module(kind)}
-        return set(map(id, [one for one in found if type(one) in kinds]))
+        kinds = list(map(type, found))
+        by_id = dict(zip(map(id, kinds), kinds, strict=True))
+        of_modules = {which for which, kind in by_id.items() if self.is_module(kind)}
+        return set(compress(map(id, found), map(of_modules.__contains__, map(id, kinds))))
 
     @property
     @abstractmethod

@@ -7,6 +7,7 @@ TorchScript and the user's own hooks see the modules as they are.
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -48,9 +49,6 @@ class ModuleTable(AnyModuleTable):
 
     def _add_one(self, model: nn.Module, prefix: str) -> None:
         for name, module in named_submodules(model):
-            if not issubclass(type(module), nn.Module):
-                self.not_seen.setdefault(f"inside {prefix}{name}", f"{kind_of(module)} is no module")
-                continue
             compiled_one = "_orig_mod" in name
             path = plain_path(name) if compiled_one else name
             if not path:
@@ -58,7 +56,11 @@ class ModuleTable(AnyModuleTable):
                 continue
             if isinstance(module, torch.jit.ScriptModule):
                 self.not_seen.setdefault(f"inside {prefix}{path}", "TorchScript runs outside Python")
-            made = "_orig_mod" in module._modules  # TorchScript's table has no get()
+            try:
+                made = "_orig_mod" in module._modules  # TorchScript's table has no get()
+            except AttributeError:  # a mock has none
+                self.not_seen.setdefault(f"inside {prefix}{path}", f"{kind_of(module)} is no module")
+                continue
             cls = type(module._modules["_orig_mod"] if made else module).__name__
             if compiled_one and name.endswith("_orig_mod"):
                 continue  # the same module as the compiled one around it
@@ -138,13 +140,16 @@ def patched_call(table: ModuleTable, on_call: OnCall) -> Held:
 
 def _holding_call(entries: Iterable[TrackedModule]) -> list[type]:
     """Return the classes of modules, and their bases, that hold `nn.Module.__call__` as their own."""
-    known: dict[int, Any] = {id(nn.Module): None}  # by identity: a class may have no hash
-    for entry in entries:
-        if id(type(entry.module)) not in known:
-            for base in type(entry.module).__mro__:
-                known.setdefault(id(base), base if "__call__" in vars(base) else None)
-    owners = [base for base in known.values() if base is not None]
-    return [base for base in owners if original_of(vars(base)["__call__"]) is original_of(nn.Module.__call__)]
+    kinds = list(map(type, [entry.module for entry in entries]))
+    kinds = list(
+        dict(zip(map(id, kinds), kinds, strict=True)).values()
+    )  # by identity: a class may have no hash
+    bases = list(chain.from_iterable([kind.__mro__ for kind in kinds]))
+    owners = [
+        base for base in dict(zip(map(id, bases), bases, strict=True)).values() if "__call__" in vars(base)
+    ]
+    theirs = original_of(nn.Module.__call__)
+    return [x for x in owners if x is not nn.Module and original_of(vars(x)["__call__"]) is theirs]
 
 
 def outermost_calls(begins: Callable[[nn.Module], None]) -> Held:

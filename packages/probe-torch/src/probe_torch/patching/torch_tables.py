@@ -1,6 +1,8 @@
 """Fill torch's own tables of its functions while the functions are still the originals."""
 
+import functools
 import sys
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -37,17 +39,19 @@ def fill_caches() -> None:
         if module not in sys.modules:
             continue
         try:
-            table = attrgetter(name)(sys.modules[module])
-            if not _is_filled(table):
-                table()
+            make, about = _table(module, name)
+            if about is None or not about().currsize:
+                make()
         except Exception:
             # These names are private to torch: another version may lack them or part of what they need. Such a
             # table is left to be made at first use, as without Probe.
             continue
 
 
-def _is_filled(table: Any) -> bool:
-    """Return whether a function that `functools.cache` decorates, perhaps below others, has been called."""
-    while not hasattr(table, "cache_info") and hasattr(table, "__wrapped__"):
-        table = table.__wrapped__
-    return hasattr(table, "cache_info") and table.cache_info().currsize > 0
+@functools.cache
+def _table(module: str, name: str) -> tuple[Callable[[], Any], Callable[[], Any] | None]:
+    """Return what makes a table, and what tells of its cache, perhaps below other decorators; None without one."""
+    make = found = attrgetter(name)(sys.modules[module])
+    while not hasattr(found, "cache_info") and hasattr(found, "__wrapped__"):
+        found = found.__wrapped__
+    return make, getattr(found, "cache_info", None)
