@@ -83,6 +83,18 @@ def test_a_compiled_model_or_a_part_of_it(part: str, backend: str, level: str, t
     assert same(truth, step(model, x))
 
 
+def test_what_is_made_of_the_model_is_called_and_the_model_is_given(tmp_path: Path) -> None:
+    """Nothing of it is seen, so the report says what to give."""
+    net, x = Net(), torch.randn(3, 4)
+    made = torch.compile(net, backend="eager")
+    with opened(tmp_path, level="L0") as debugger, debugger.one_step(net):
+        made(x)
+    told = {one["why"] for one in report(tmp_path / "dump")["not_seen"] if one["what"].startswith("Module.")}
+    assert told == {
+        "not called in this step: if what torch.compile made of the model was called instead, give that to start()"
+    }
+
+
 def test_compiled_for_the_first_time_while_started(tmp_path: Path) -> None:
     net, x = Net(), torch.randn(3, 4)
     truth = step(net, x)

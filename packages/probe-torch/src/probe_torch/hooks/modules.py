@@ -5,6 +5,7 @@ TorchScript and the user's own hooks see the modules as they are.
 """
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
@@ -93,15 +94,14 @@ class ModuleTable(AnyModuleTable):
         made = set(map(id, compiled([entry.module for entry in entries])))
         regions = [entry.base for entry in entries if id(entry.module) in made]
         whole = bool(compiled(self.roots.values()))
+        uncalled = "not called in this step"
+        if "torch._dynamo" in sys.modules and not any(entry.called for entry in entries):
+            uncalled += ": if what torch.compile made of the model was called instead, give that to start()"
         for entry in never:
             path = entry.base.rpartition(".")[0]
             inside = whole or any(path.startswith(base.rpartition(".")[0] + ".") for base in regions)
             own = type(entry.module).__call__ is not nn.Module.__call__
-            why = (
-                "no call was seen, of a class with a __call__ of its own"
-                if own
-                else "not called in this step"
-            )
+            why = "no call was seen, of a class with a __call__ of its own" if own else uncalled
             yield entry.base, "inside a torch.compile region" if inside else why
 
 
