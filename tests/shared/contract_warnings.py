@@ -62,15 +62,15 @@ def test_warnings_that_are_ignored_are_not_told(framework: Framework, losses: st
 def test_a_warning_of_the_run_is_told_as_often_as_without(framework: Framework, tmp_path: Path) -> None:
     """Python tells of a line once, until somebody changes the filters, even for a moment."""
     net = framework.sequence(framework.module_of("Net", lambda _, x: framework.functions.gelu(x)))
-    debugger = framework.debugger(dump_path=str(tmp_path / "dump"), level="mix", task="statistics")
     told_before: dict[str, int] = {}
-    with warnings.catch_warnings(record=True) as told:
+    with (
+        framework.debugger(dump_path=str(tmp_path / "dump"), level="mix", task="statistics") as debugger,
+        warnings.catch_warnings(record=True) as told,
+    ):
         warnings.simplefilter("default")
         for step in range(4):
-            debugger.start(net)
-            net(framework.ones(2, 2))
-            if step:  # as the first begins, modules are imported
-                warnings.warn_explicit("mine", UserWarning, "run.py", 1, registry=told_before)
-            debugger.stop()
-            debugger.step()
+            with debugger.one_step(net):
+                net(framework.ones(2, 2))
+                if step:  # as the first begins, modules are imported
+                    warnings.warn_explicit("mine", UserWarning, "run.py", 1, registry=told_before)
     assert [str(each.message) for each in told].count("mine") == 1

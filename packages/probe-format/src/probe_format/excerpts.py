@@ -40,6 +40,10 @@ def cut(sentence: str, most: int) -> str:
     return sentence if len(sentence) <= most else f"{sentence[: most - 3]}..."
 
 
+class PassesThrough(BaseException):
+    """An error on its way to the run, which whatever guards against what is asked of the user's methods lets pass."""
+
+
 class NotAnException(Exception):
     """Raised in place of what a method of the user's raised that is no Exception: it would end the run."""
 
@@ -51,7 +55,7 @@ def asked(question: Callable[[Any], _T], value: Any) -> _T:
     """
     try:
         return question(value)
-    except (Exception, KeyboardInterrupt):
+    except (Exception, KeyboardInterrupt, PassesThrough):
         raise
     except BaseException as e:
         if _is_signal(e):

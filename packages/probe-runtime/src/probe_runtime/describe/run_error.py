@@ -1,7 +1,9 @@
 """Hand an error of the run on that came when Probe looked at a tensor: the run has to get it."""
 
+from probe_format.excerpts import PassesThrough
 
-class RunError(BaseException):
+
+class RunError(PassesThrough):
     """An error of the run, on its way to the user: no guard against faults of Probe may stop it, so it is no Exception.
 
     What the framework calls of Probe's raises `error` in its place: ``raise e.error from e``.
