@@ -58,6 +58,7 @@ class JointRow:
 class Given:
     """Compare what the replicas of one step give.
 
+    apart: groups of which each rank updates other weights, for which it may have other numbers.
     before: the same of the step before.
     inputs: what tells the tensors apart that the model of the first replica gets; empty where that is not recorded.
     made: the same of these, and of what its records have made so far.
@@ -66,6 +67,7 @@ class Given:
     """
 
     groups: Sequence[int]
+    apart: Sequence[int]
     before: "Given | None"
     inputs: frozenset[Any]
     made: set[Any] = field(init=False)
@@ -82,6 +84,8 @@ class Given:
             return
         forms = {} if row.alike else row.held("", "form")
         for group in self.groups:
+            if in_update(call) and group in self.apart:
+                continue
             parts = next((row.parts[first] for first, bits in row.members.items() if bits & group), None)
             if parts is None or (all_of(row.members.values()) & group).bit_count() < 2:
                 continue

@@ -7,9 +7,9 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from probe_analysis.calls.run import Call
+from probe_analysis.calls.run import GRADIENTS, Call
 
-from .cohort import Cell, Cohort
+from .cohort import PART, Cell, Cohort
 from .disagreement import held_in, mark, ranks_text
 from .expected import is_divided
 from .given import Given
@@ -228,20 +228,43 @@ class History:
         return tuple(text if n == 1 else more.format(text, n - 1) for text, n in self.noted.values())
 
 
-def same_updates(
-    cohorts: Mapping[int, Cohort], replicas: Replicas, history: History, label: str
-) -> list[int]:
-    """Return the groups of replicas whose optimizers update the same weights; one that is sharded does not."""
+@frozen
+class Updates:
+    """Say in which groups of replicas the optimizers update the same weights, and in which each rank others or parts.
+
+    same: groups that update the same. apart: those of which two each update what the other does not, as with ZeRO.
+    parts: those that update parts of weights, as with FSDP.
+    """
+
+    same: Sequence[int] = ()
+    apart: Sequence[int] = ()
+    parts: Sequence[int] = ()
+
+    def asking(self, call: Call, groups: Sequence[int]) -> Sequence[int]:
+        """Return the groups of replicas in which every rank must make a call, if one does."""
+        without = (*self.parts, *(self.apart if call.kind == "optimizer_grad" else ()))
+        return [group for group in groups if call.kind not in GRADIENTS or group not in without]
+
+
+def updates_of(cohorts: Mapping[int, Cohort], replicas: Replicas, history: History, label: str) -> Updates:
+    """Return what the optimizers of the groups of replicas update."""
     piles = [cohort.piles((0, "", "updated")) for cohort in cohorts.values()]
     every = [each for found in piles if found for each in found.values()]
     of_group = {group: {updated for bits, updated in every if bits & group} for group in replicas.groups}
     all_known = None not in piles
-    same = [group for group, found in of_group.items() if all_known and len(found) == 1 and any(found)]
+    parts = [group for group, found in of_group.items() if any(PART in each for each in found)]
+    apart = [group for group, found in of_group.items() if any(a - b and b - a for a in found for b in found)]
+    known = ((group, found) for group, found in of_group.items() if all_known and group not in parts)
+    same = [group for group, found in known if len(found) == 1 and any(found)]
     cut = any(cohort.lead.was_cut for cohort in cohorts.values())
     if any(updated for _, updated in every) and len(same) < len(of_group) and not cut:
         text = "the ranks update different weights (a sharded optimizer, or modules that not all call): not compared."
+        if parts:
+            text = (
+                "the ranks update parts of the weights, as with FSDP: gradients and updates are not compared."
+            )
         history.note("updates", label, text)
-    return same
+    return Updates(same, apart, parts)
 
 
 def note_inputs(label: str, rows: Sequence[Joint], cohorts: Mapping[int, Cohort], history: History) -> None:

@@ -13,12 +13,12 @@ from probe_analysis.calls.run import Call, Progress
 
 from .cohort import Cohort, kind_of
 from .disagreement import Disagreement, Reason, ranks_text, unreduced
-from .expected import Expected, in_update, is_divided, reason_of
+from .expected import Expected, is_divided, reason_of
 from .given import Given, JointRow, inputs_of
 from .groups import is_collective
 from .held import Held, Kind, Piles, all_of, lowest, ranks_in, within
 from .judge import absence, judged
-from .replicas import History, Replicas, note_inputs, same_updates
+from .replicas import History, Replicas, Updates, note_inputs, updates_of
 from .rows import Joint, Missing, collective, rows_of, stop_of
 from .summary import StepSummary, order_of
 
@@ -51,12 +51,12 @@ def compare_step(
         history.note("more", label, f"{summary.more} more disagreements are not listed.")
     history.checked.update(summary.checked)
     at = _RanksOfStep(summary, cohorts, replicas, history, asked, ranks)
-    found = [*at.missing(alone), *summary.found]
-    updates = same_updates(cohorts, replicas, history, label)
-    given = Given(replicas.groups, history.given, inputs_of(next(iter(runs.values()))))
+    updates = updates_of(cohorts, replicas, history, label)
+    found = [*at.missing(alone, updates), *summary.found]
+    given = Given(replicas.groups, updates.apart, history.given, inputs_of(next(iter(runs.values()))))
     for n, row in enumerate(rows):
         if sum(members[first].bit_count() for first in row) > 1:
-            found += at.row(row, updates, given)
+            found += at.row(row, updates.same, given)
         if progress is not None and n % 256 == 255:
             progress(label, n + 1, len(rows))
     found += filter(None, (at.compare(call, expected) for call, expected in given.settled()))
@@ -160,16 +160,16 @@ class _RanksOfStep:
         ):
             yield Expected(reason, slot, some)
 
-    def missing(self, alone: Sequence[Missing]) -> Iterator[Disagreement]:
-        """Yield the calls of modules that only some of the replicas make; note other calls."""
+    def missing(self, alone: Sequence[Missing], updates: Updates) -> Iterator[Disagreement]:
+        """Yield the calls of modules, and the gradients, that only some of the replicas make; note other calls."""
         others: list[Missing] = []
         for each in alone:
             call = each.call
-            if call.kind == "api" and not in_update(call):
+            if call.kind == "api":  # what it did to numbers is seen in them
                 if not is_collective(collective(call) or ""):
                     others.append(each)
                 continue
-            for group in self.replicas.groups:
+            for group in updates.asking(call, self.replicas.groups):
                 present, absent = each.present & group, each.absent & group
                 if absent and present and call.kind != "debug":
                     yield absence(

@@ -1,0 +1,123 @@
+"""Healthy ranks that divide the weights, or make other calls, are not called sick: FSDP, ZeRO, logging by one rank."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from probe_analysis import ranks
+from rank_dumps import tensor, write
+
+Records = dict[str, Any]
+
+
+def dumped(
+    folder: Path, each: Sequence[Records], inside: Mapping[str, str] | None = None, step: int = 0
+) -> Path:
+    """Write a step, the records of each rank. inside: part of a record's name -> what is around it."""
+    for rank, records in enumerate(each):
+        write(folder, rank, records, step)
+        tree = {
+            name: next((at for key, at in (inside or {}).items() if key in name), None) for name in records
+        }
+        around = dict.fromkeys(filter(None, tree.values())) | tree
+        (folder / f"step{step}/rank{rank}/construct.json").write_text(json.dumps(around))
+    return folder
+
+
+def called(*given: Any, out: Any = None) -> Records:
+    return {"input_args": [*given], "input_kwargs": {}, "output": [out or tensor()]}
+
+
+def weights(**parameters: Any) -> Records:
+    return {"input_args": [tensor(Max=9.5)], "input_kwargs": {}, "output": [], "parameters": parameters}
+
+
+def flat(n: int, **keys: Any) -> Records:
+    return tensor(shape=[n], **keys)
+
+
+@pytest.mark.parametrize("orig", [False, True])
+def test_gradients_of_parts_of_weights_are_not_compared(tmp_path: Path, orig: bool) -> None:
+    """FSDP1 gathers the weights for the module, which gets them whole; with use_orig_params a rank has some gradients."""
+    at, name = "Module._fsdp_wrapped_module.0.Linear", "weight" if orig else "_flat_param"
+    whole, size = (tensor(shape=[4, 4]), 16) if orig else (flat(16), 8)
+    each = []
+    for rank in range(2):
+        records: Records = {f"{at}.forward.0": weights(**{name: whole})}
+        records[f"{at}.optimizer_grad"] = {name: [flat(size, Max=1.5 + rank)]}
+        if orig:
+            records[f"{at.replace('0', '12'[rank])}.parameters_grad"] = {"bias": [flat(4)]}
+        each.append(records)
+    found = ranks(dumped(tmp_path, each))
+    assert found.first is None, found.sentence
+    assert found.checked["weight"] == 1 and "update" not in found.checked
+    assert any("parts of the weights" in note for note in found.notes)
+
+
+def test_a_gradient_that_is_missing_is_found_where_each_rank_holds_all(tmp_path: Path) -> None:
+    """FSDP1 with NO_SHARD, whose gradients have the shapes of the weights."""
+    at = "Module._fsdp_wrapped_module.0.Linear"
+    one: Records = {f"{at}.forward.0": weights(weight=tensor(shape=[4, 4]))}
+    two = one | {f"{at}.parameters_grad": {"weight": [tensor(shape=[4, 4])]}}
+    first = ranks(dumped(tmp_path, [one, two])).first
+    assert first is not None and "Rank 0 has no" in first.sentence and "parameters_grad" in first.sentence
+
+
+@pytest.mark.parametrize("recorded", ["functions", "gradients"])
+def test_a_sharded_optimizer_is_not_compared(tmp_path: Path, recorded: str) -> None:
+    """ZeRO: each rank updates some weights, with numbers of its own, and broadcasts them."""
+    own, each = [tensor(shape=[2, 2], Max=2.5), tensor(shape=[2, 2], Max=3.5)], []
+    for rank in range(2):
+        records: Records = {"Module.0.Linear.forward.0": weights(weight=own[0])}
+        records["Module.1.Linear.forward.0"] = weights(weight=own[1])
+        for name in ("Module.0.Linear.optimizer_grad", "Module.1.Linear.optimizer_grad"):
+            records |= {name: {"weight": [own[0]]}} if recorded == "gradients" else {}
+        if recorded == "gradients":
+            records[f"Module.{rank}.Linear.optimizer_grad.1"] = {"weight": [own[0]]}
+        else:
+            decay = {"type": "float", "value": 0.75 + rank / 8}
+            records["Tensor.mul_.0.forward"] = called(own[rank], decay)
+            records |= {"Tensor.add_.0.forward": called(own[1], own[1])} if rank else {}
+            for n, weight in enumerate(own):
+                records[f"Distributed.broadcast.{n}.forward"] = called(weight)
+        each.append(records)
+    found = ranks(dumped(tmp_path, each, {"Tensor": "optimizer", "Distributed": "optimizer"}))
+    assert found.first is None, found.sentence
+    assert any("the ranks update different weights" in note for note in found.notes)
+
+
+def test_a_step_that_one_optimizer_makes_more_is_found(tmp_path: Path) -> None:
+    each = []
+    for rank in range(2):
+        records: Records = {"Module.0.Linear.forward.0": weights(weight=tensor())}
+        for more in ("", ".1")[: rank + 1]:
+            records[f"Module.0.Linear.optimizer_grad{more}"] = {"weight": [tensor()]}
+        each.append(records)
+    first = ranks(dumped(tmp_path, each)).first
+    assert first is not None and "Rank 0 has no Module.0.Linear.optimizer_grad.1" in first.sentence
+
+
+def placed(rank: int, *shapes: Sequence[int], kind: str = "Shard", **keys: Any) -> Records:
+    """A DTensor of two ranks; its whole shape, and that of a rank's part where it is another."""
+    how: Records = {kind: {"dim": 0} if kind == "Shard" else {}}
+    parts = {"device_mesh": [0, 1], "placements": [how], "global_shape": [*shapes[0]]}
+    return tensor(shape=[*shapes[-1]], **keys) | parts
+
+
+def test_uneven_shards_are_the_same_calls(tmp_path: Path) -> None:
+    """Rank 0 alone logs. Of a weight with one row rank 1 holds nothing, as of another all: the shapes cross over."""
+    each = []
+    for rank in range(2):
+        one, two = ([1 - rank, 3], [rank, 3])
+        records = {"Torch.exp.0.forward": called(tensor())} if not rank else {}
+        for n, (whole, part) in enumerate([([1, 3], one), ([2, 3], two), ([1, 3], one), ([2, 3], two)]):
+            records[f"Tensor.mul_.{n}.forward"] = called(placed(rank, whole, part))
+        each.append(records | {"Module.0.Linear.forward.0": weights(weight=tensor())})
+    found = ranks(dumped(tmp_path, each, {"mul_": "optimizer"}))
+    assert found.first is None, found.sentence
+    alone = "1 function calls are made by some ranks alone, as Torch.exp.0.forward by rank 0."
+    assert f"step0: {alone}" in found.notes
