@@ -42,7 +42,7 @@ def flat(n: int, **keys: Any) -> Records:
 
 @pytest.mark.parametrize("orig", [False, True])
 def test_gradients_of_parts_of_weights_are_not_compared(tmp_path: Path, orig: bool) -> None:
-    """FSDP1 gathers the weights for the module, which gets them whole; with use_orig_params a rank has some gradients."""
+    """FSDP1 gathers the weights for the module, which gets them whole; a rank may have some gradients alone."""
     at, name = "Module._fsdp_wrapped_module.0.Linear", "weight" if orig else "_flat_param"
     whole, size = (tensor(shape=[4, 4]), 16) if orig else (flat(16), 8)
     each = []
@@ -121,3 +121,37 @@ def test_uneven_shards_are_the_same_calls(tmp_path: Path) -> None:
     assert found.first is None, found.sentence
     alone = "1 function calls are made by some ranks alone, as Torch.exp.0.forward by rank 0."
     assert f"step0: {alone}" in found.notes
+
+
+@pytest.mark.parametrize("kind", ["Shard", "Replicate"])
+def test_dtensors_of_different_parameters_are_not_compared(tmp_path: Path, kind: str) -> None:
+    """Rank 0 alone calls the function for its log, on a tensor of its own, and on a DTensor: the numbers move on."""
+    for more in (False, True):
+        each = []
+        for rank in range(2):
+            given = [placed(rank, [4], kind=kind), placed(rank, [8], kind=kind, Max=2.5)]
+            own = [placed(rank, [6], kind=kind, Max=3.5)] * more + [tensor()]
+            names = (f"Tensor.mul_.{n}.forward" for n in range(len(given + own)))
+            each.append(dict(zip(names, map(called, own * (not rank) + given), strict=False)))
+        inside = {f"mul_.{n}": "optimizer" for n in range(1 + more, 5)}
+        folder = dumped(tmp_path / str(more), [each[0]], inside)
+        dumped(folder / "other", [{}, each[1]], {"mul_": "optimizer"})
+        (folder / "other/step0/rank1").rename(folder / "step0/rank1")
+        found = ranks(folder)
+        assert found.first is None, found.sentence
+        assert found.checked.get("placement", 0) == (0 if kind == "Shard" else 2)
+
+
+def test_where_one_rank_makes_more_calls_the_rest_are_not_told_apart(tmp_path: Path) -> None:
+    each = [
+        {
+            f"Tensor.mul_.{n}.forward": called(placed(rank, [4], kind="Replicate", Max=n + 1.5))
+            for n in range(rank, 3)
+        }
+        for rank in range(2)
+    ]
+    each[1] = {f"Tensor.mul_.{n}.forward": call for n, call in enumerate(each[1].values())}
+    each[0] = {**each[0], "Tensor.add_.0.forward": called(placed(0, [4], kind="Replicate"))}
+    each[1] = {**each[1], "Tensor.add_.0.forward": called(placed(1, [4], kind="Replicate", Max=2.5))}
+    first = ranks(dumped(tmp_path, each)).first
+    assert first is not None and first.call.name == "Tensor.add_.0.forward", first.sentence

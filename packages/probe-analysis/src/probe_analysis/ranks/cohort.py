@@ -243,7 +243,8 @@ def _updated(sheet: Sheet) -> Iterator[frozenset[tuple[str, str, int]]]:
     _, weights, taken = _columns(calls, sheet.layout)
     names = [(calls[places[n][0]].path, places[n][1], 0) for n in weights]
     shapes = {
-        (path, slot.partition(".")[2]): places[n][3]["shape"] for n, (path, slot, _) in zip(weights, names)
+        (path, slot.partition(".")[2]): places[n][3]["shape"]
+        for n, (path, slot, _) in zip(weights, names, strict=True)
     }
     seen: dict[Hashable, frozenset[tuple[str, str, int]]] = {}
     orders = [call.order for call in calls if call.kind in GRADIENTS]
