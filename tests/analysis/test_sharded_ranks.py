@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -155,3 +156,37 @@ def test_where_one_rank_makes_more_calls_the_rest_are_not_told_apart(tmp_path: P
     each[1] = {**each[1], "Tensor.add_.0.forward": called(placed(1, [4], kind="Replicate", Max=2.5))}
     first = ranks(dumped(tmp_path, each)).first
     assert first is not None and first.call.name == "Tensor.add_.0.forward", first.sentence
+
+
+def ends(high: float, low: float, highs: int, lows: int, shape: Sequence[int]) -> Records:
+    """The statistics of so many of the largest and smallest numbers, and zeros."""
+    lows *= high != low
+    total, squares = highs * high + lows * low, highs * high**2 + lows * low**2
+    return tensor(shape=[*shape], Max=high, Min=low, Mean=total / math.prod(shape), Norm=squares**0.5)
+
+
+ORDERED = tensor(Max=1.25, Min=-0.75, Mean=0.1, Norm=1.5)
+#: What a function is, what it is given, and whether other results for it are a fault.
+GIVEN = {
+    "measured": ("Torch.exp", [ORDERED], True),
+    "a weight beside it": ("Functional.linear", [ORDERED, ORDERED], True),
+    "two tensors, of which one may be in another order": ("Tensor.__add__", [ORDERED, ORDERED], False),
+    "two tensors with checksums": ("Tensor.__add__", [ORDERED | {"md5": "1a"}] * 2, True),
+    "a part of it": ("Torch.split", [ORDERED], False),
+    "a part of it, with a checksum": ("Torch.split", [ORDERED | {"md5": "1a"}], True),
+    "two numbers in some order": ("Torch.cumsum", [ends(0.7, 0.1, 3, 5, [8])], False),
+    "a row of labels": ("Torch.flip", [ends(0.7, 0.0, 8, 0, [8, 4])], False),
+    "one number": ("Torch.exp", [ends(0.7, 0.7, 8, 0, [8])], True),
+    "a few of memory that nobody wrote": ("Torch.exp", [ends(1.3e37, -2.6e36, 2, 1, [144])], False),
+    "infinities": ("Torch.exp", [ORDERED | {"Min": -math.inf, "Mean": -math.inf, "Norm": math.inf}], False),
+}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_equal_statistics_are_equal_tensors_only_where_they_tell(tmp_path: Path, given: str) -> None:
+    name, took, blamed = GIVEN[given]
+    each = [
+        {f"{name}.0.forward": called(*took, out=tensor(Norm=2.0 + rank, md5=str(rank)))} for rank in range(2)
+    ]
+    found = ranks(dumped(tmp_path, each))
+    assert (found.first is not None) == blamed, found.sentence

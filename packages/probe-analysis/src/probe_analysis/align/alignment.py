@@ -168,7 +168,7 @@ class _Alignment:
         return found
 
     def _exact(self, node: Node, first: bool) -> Hashable:
-        """Tell modules apart by their path, functions by name and shapes (of DTensors the whole) of inputs and results."""
+        """Tell modules apart by their path, functions by name and shapes, of DTensors the whole."""
         if node.is_module:
             return "module", self.mapping.layer(node.path) if first else node.path
         run = self.a if first else self.b
