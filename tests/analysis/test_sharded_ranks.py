@@ -190,3 +190,29 @@ def test_equal_statistics_are_equal_tensors_only_where_they_tell(tmp_path: Path,
     ]
     found = ranks(dumped(tmp_path, each))
     assert (found.first is not None) == blamed, found.sentence
+
+
+@pytest.mark.parametrize("named", ["Torch._foreach_copy_", "Tensor.narrow", "Tensor.copy_"])
+def test_what_is_only_copied_or_cut_is_no_constant(tmp_path: Path, named: str) -> None:
+    """FSDP2 copies a rank's own shards of frozen weights, the same in each step, into memory that nobody wrote."""
+    for step in range(2):
+        each = []
+        for rank in range(2):
+            x, own = tensor(Max=1.5 + rank + step / 8), tensor(shape=[8], Max=2.5 + rank)
+            each.append({"Torch.relu.0.forward": called(x), f"{named}.0.forward": called([own], out=own)})
+        dumped(tmp_path, each, step=step)
+    found = ranks(tmp_path, groups=[[0, 1]])
+    assert found.first is None, found.sentence
+
+
+def test_a_constant_that_was_cut_is_found_where_it_is_used(tmp_path: Path) -> None:
+    for step in range(2):
+        each = []
+        for rank in range(2):
+            x, table = tensor(Max=1.5 + rank + step / 8), tensor(shape=[8], Max=2.5, Norm=4.5 + rank)
+            cut = table | {"shape": [4], "Norm": 3.5 + rank}
+            records = {"Torch.relu.0.forward": called(x), "Tensor.narrow.0.forward": called(table, out=cut)}
+            each.append(records | {"Tensor.__add__.0.forward": called(x, cut)})
+        dumped(tmp_path, each, step=step)
+    first = ranks(tmp_path).first
+    assert first is not None and (first.call.name, first.reason) == ("Tensor.__add__.0.forward", "constant")

@@ -16,7 +16,7 @@ from probe_analysis.calls.run import Call
 from probe_analysis.compare.level import LIMITS, own_level
 
 from .disagreement import held_in, mark, trusted
-from .expected import Expected, in_update, is_divided
+from .expected import Expected, in_update, is_divided, moves
 from .held import MOST, Held, Kind, Piles, all_of, united, within
 from .rows import collective
 
@@ -93,9 +93,12 @@ class Given:
                 if forms is None or len(within(forms, group)) > 1:
                     continue
                 yield from self._arguments(call, parts, row, group)
-            for value in parts.side("in"):
+            for value in parts.side("in") if not moves(call) else ():
                 self._tensor(call, value, row, group)
-        self.made.update(_ends(value) for value in next(iter(row.parts.values())).side("out"))
+        first = next(iter(row.parts.values()))
+        # What only moves or cuts what no record made has made nothing: it counts where something is computed with it.
+        if not moves(call) or not self.made.isdisjoint(map(_ends, first.side("in"))):
+            self.made.update(map(_ends, first.side("out")))
 
     def _arguments(self, call: Call, parts: Parts, row: JointRow, group: int) -> Iterator[Expected]:
         for slot, _ in parts.others:
