@@ -216,3 +216,21 @@ def test_a_constant_that_was_cut_is_found_where_it_is_used(tmp_path: Path) -> No
         dumped(tmp_path, each, step=step)
     first = ranks(tmp_path).first
     assert first is not None and (first.call.name, first.reason) == ("Tensor.__add__.0.forward", "constant")
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_others_are_said_to_wait_only_where_a_collective_call_is_missing(
+    tmp_path: Path, inside: bool
+) -> None:
+    """Rank 0 alone evaluates."""
+    one: Records = {"Module.0.Linear.forward.0": weights(weight=tensor())}
+    two = {"Module.0.Linear.forward.1": weights(weight=tensor())}
+    summed = {
+        "Functional.linear.0.forward" if not inside else "Distributed.all_reduce.0.forward": called(tensor())
+    }
+    around = {"linear": "Module.0.Linear.forward.1", "all_reduce": "Module.0.Linear.forward.1"}
+    found = ranks(dumped(tmp_path, [{**one, **summed, **two}, one], around))
+    said = [each.sentence for each in found.disagreements if each.call.name == "Module.0.Linear.forward.1"]
+    assert len(said) == 1 and "has no counterpart on rank 1" in said[0]
+    assert ("the run can hang" in said[0]) == inside
+    assert ("No collective call is recorded inside of it" in said[0]) != inside

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain
 
-from attrs import define, evolve
+from attrs import define, evolve, field
 from probe_format import Rank
 from probe_format.schema import Parts, Value
 
@@ -76,6 +76,7 @@ class _RanksOfStep:
     history: History
     asked: Sequence[str]
     ranks: Mapping[int, Rank]
+    _around: dict[str, frozenset[str]] = field(factory=dict, init=False)
 
     def row(self, joint: Joint, updates: Sequence[int], given: Given) -> Iterator[Disagreement]:
         call = next(iter(joint.values()))
@@ -172,14 +173,21 @@ class _RanksOfStep:
             for group in updates.asking(call, self.replicas.groups):
                 present, absent = each.present & group, each.absent & group
                 if absent and present and call.kind != "debug":
-                    yield absence(
-                        self.summary.step, Missing(call, group, present, absent), self._made(call, present)
-                    )
+                    made, waits = self._made(call, present), call.name in self._around_collectives(present)
+                    yield absence(self.summary.step, Missing(call, group, present, absent), made, waits=waits)
                     break
         if others:
             first = others[0]
             text = f"{len(others)} function calls are made by some ranks alone, as {first.call.name} by "
             self.history.note("alone", self.summary.step, f"{text}{ranks_text(ranks_in(first.present))}.")
+
+    def _around_collectives(self, ranks: int) -> frozenset[str]:
+        """Return the modules inside of which the first of some ranks makes collective calls."""
+        lead = next(each.lead for each in self.cohorts.values() if each.members >> lowest(ranks) & 1)
+        if lead.label not in self._around:
+            calls = (call for call in lead.calls if is_collective(collective(call) or ""))
+            self._around[lead.label] = frozenset(name for call in calls for name in call.modules)
+        return self._around[lead.label]
 
     def compare(
         self, call: Call, expected: Expected, more: partial[tuple[int, str]] | None = None
