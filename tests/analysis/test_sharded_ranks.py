@@ -21,11 +21,12 @@ def dumped(
     """Write a step, the records of each rank. inside: part of a record's name -> what is around it."""
     for rank, records in enumerate(each):
         write(folder, rank, records, step)
-        tree = {
-            name: next((at for key, at in (inside or {}).items() if key in name), None) for name in records
-        }
-        around = dict.fromkeys(filter(None, tree.values())) | tree
-        (folder / f"step{step}/rank{rank}/construct.json").write_text(json.dumps(around))
+        tree: dict[str, str | None] = {}
+        for name in records:
+            around = next((at for key, at in (inside or {}).items() if key in name), None)
+            tree |= {around: None} if around else {}
+            tree[name] = around
+        (folder / f"step{step}/rank{rank}/construct.json").write_text(json.dumps(tree))
     return folder
 
 

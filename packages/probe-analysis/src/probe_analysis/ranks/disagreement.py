@@ -119,7 +119,7 @@ Reason = Literal[
 ]  # fmt: skip
 
 WHY: Mapping[Reason, str] = {
-    "call": "collective calls, for which the others wait, and the modules and gradients of replicas: every rank must make them",
+    "call": "collective calls, and the modules and gradients of replicas: every rank must make them",
     "weight": "weights of replicas: all begin alike and get the same updates",
     "update": "what the optimizer, or the clipping of gradients, of replicas works with: gradients are reduced by then",
     "argument": "numbers, flags and texts that replicas give to functions, train or eval mode among them",
