@@ -2,7 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -229,11 +230,11 @@ class History:
 
 
 @frozen
-class Updates:
+class Shares:
     """Say in which groups of replicas the optimizers update the same weights, and in which each rank others or parts.
 
     same: groups that update the same. apart: those of which two each update what the other does not, as with ZeRO.
-    parts: those that update parts of weights, as with FSDP.
+    parts: those that update parts of weights, as with FSDP, or too many different ones to tell.
     """
 
     same: Sequence[int] = ()
@@ -246,25 +247,33 @@ class Updates:
         return [group for group in groups if call.kind not in GRADIENTS or group not in without]
 
 
-def updates_of(cohorts: Mapping[int, Cohort], replicas: Replicas, history: History, label: str) -> Updates:
+def shares_of(cohorts: Mapping[int, Cohort], replicas: Replicas, history: History, label: str) -> Shares:
     """Return what the optimizers of the groups of replicas update."""
-    piles = [cohort.piles((0, "", "updated")) for cohort in cohorts.values()]
-    every = [each for found in piles if found for each in found.values()]
+    piles = {cohort.members: cohort.piles((0, "", "updated")) for cohort in cohorts.values()}
+    every = [each for found in piles.values() if found for each in found.values()]
     of_group = {group: {updated for bits, updated in every if bits & group} for group in replicas.groups}
-    all_known = None not in piles
-    parts = [group for group, found in of_group.items() if any(PART in each for each in found)]
-    apart = [group for group, found in of_group.items() if any(a - b and b - a for a in found for b in found)]
-    known = ((group, found) for group, found in of_group.items() if all_known and group not in parts)
-    same = [group for group, found in known if len(found) == 1 and any(found)]
-    cut = any(cohort.lead.was_cut for cohort in cohorts.values())
-    if any(updated for _, updated in every) and len(same) < len(of_group) and not cut:
-        text = "the ranks update different weights (a sharded optimizer, or modules that not all call): not compared."
-        if parts:
-            text = (
-                "the ranks update parts of the weights, as with FSDP: gradients and updates are not compared."
-            )
-        history.note("updates", label, text)
-    return Updates(same, apart, parts)
+    many = all_of(members for members, found in piles.items() if found is None)
+    parts = [group for group, found in of_group.items() if group & many or PART in frozenset().union(*found)]
+    apart = [group for group, found in of_group.items() if not _nested(found)]
+    same = [
+        group for group, found in of_group.items() if len(found) == 1 and any(found) and group not in parts
+    ]
+    if any(updated for _, updated in every) and len(same) < len(of_group):
+        _note_shares(label, cohorts, history, "parts of weights (FSDP)" if parts else _OTHERS)
+    return Shares(same, apart, parts)
+
+
+_OTHERS = "different weights (a sharded optimizer, or modules that not all call)"
+
+
+def _note_shares(label: str, cohorts: Mapping[int, Cohort], history: History, what: str) -> None:
+    if not any(cohort.lead.was_cut for cohort in cohorts.values()):
+        history.note("updates", label, f"the ranks update {what}: not compared.")
+
+
+def _nested(found: Collection[frozenset[Any]]) -> bool:
+    """Return whether of any two sets one holds the other."""
+    return all(less <= more for less, more in pairwise(sorted(found, key=len)))
 
 
 def note_inputs(label: str, rows: Sequence[Joint], cohorts: Mapping[int, Cohort], history: History) -> None:

@@ -18,7 +18,7 @@ from .given import Given, JointRow, inputs_of
 from .groups import is_collective
 from .held import Held, Kind, Piles, all_of, lowest, ranks_in, within
 from .judge import absence, judged
-from .replicas import History, Replicas, Updates, note_inputs, updates_of
+from .replicas import History, Replicas, Shares, note_inputs, shares_of
 from .rows import Joint, Missing, collective, rows_of, stop_of
 from .summary import StepSummary, order_of
 
@@ -51,12 +51,12 @@ def compare_step(
         history.note("more", label, f"{summary.more} more disagreements are not listed.")
     history.checked.update(summary.checked)
     at = _RanksOfStep(summary, cohorts, replicas, history, asked, ranks)
-    updates = updates_of(cohorts, replicas, history, label)
-    found = [*at.missing(alone, updates), *summary.found]
-    given = Given(replicas.groups, updates.apart, history.given, inputs_of(next(iter(runs.values()))))
+    shares = shares_of(cohorts, replicas, history, label)
+    found = [*at.missing(alone, shares), *summary.found]
+    given = Given(replicas.groups, shares.apart, history.given, inputs_of(next(iter(runs.values()))))
     for n, row in enumerate(rows):
         if sum(members[first].bit_count() for first in row) > 1:
-            found += at.row(row, updates.same, given)
+            found += at.row(row, shares.same, given)
         if progress is not None and n % 256 == 255:
             progress(label, n + 1, len(rows))
     found += filter(None, (at.compare(call, expected) for call, expected in given.settled()))
@@ -161,7 +161,7 @@ class _RanksOfStep:
         ):
             yield Expected(reason, slot, some)
 
-    def missing(self, alone: Sequence[Missing], updates: Updates) -> Iterator[Disagreement]:
+    def missing(self, alone: Sequence[Missing], shares: Shares) -> Iterator[Disagreement]:
         """Yield the calls of modules, and the gradients, that only some of the replicas make; note other calls."""
         others: list[Missing] = []
         for each in alone:
@@ -170,7 +170,7 @@ class _RanksOfStep:
                 if not is_collective(collective(call) or ""):
                     others.append(each)
                 continue
-            for group in updates.asking(call, self.replicas.groups):
+            for group in shares.asking(call, self.replicas.groups):
                 present, absent = each.present & group, each.absent & group
                 if absent and present and call.kind != "debug":
                     made, waits = self._made(call, present), call.name in self._around_collectives(present)
