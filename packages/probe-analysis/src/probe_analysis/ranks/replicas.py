@@ -250,23 +250,28 @@ class Shares:
 def shares_of(cohorts: Mapping[int, Cohort], replicas: Replicas, history: History, label: str) -> Shares:
     """Return what the optimizers of the groups of replicas update."""
     piles = {cohort.members: cohort.piles((0, "", "updated")) for cohort in cohorts.values()}
-    every = [each for found in piles.values() if found for each in found.values()]
-    of_group = {group: {updated for bits, updated in every if bits & group} for group in replicas.groups}
+    every = [each for found in piles.values() for each in (found or {}).values()]
     many = all_of(members for members, found in piles.items() if found is None)
+    shares = _shares(every, many, replicas.groups)
+    if any(updated for _, updated in every) and len(shares.same) < len(replicas.groups):
+        _note_shares(label, cohorts, history, shares)
+    return shares
+
+
+def _shares(every: Sequence[tuple[int, frozenset[Any]]], many: int, groups: Sequence[int]) -> Shares:
+    """Return the groups by what their ranks update. every: ranks and what they update. many: those not in it."""
+    of_group = {group: {updated for bits, updated in every if bits & group} for group in groups}
     parts = [group for group, found in of_group.items() if group & many or PART in frozenset().union(*found)]
     apart = [group for group, found in of_group.items() if not _nested(found)]
-    same = [
-        group for group, found in of_group.items() if len(found) == 1 and any(found) and group not in parts
-    ]
-    if any(updated for _, updated in every) and len(same) < len(of_group):
-        _note_shares(label, cohorts, history, "parts of weights (FSDP)" if parts else _OTHERS)
-    return Shares(same, apart, parts)
+    alike = [group for group, found in of_group.items() if len(found) == 1 and any(found)]
+    return Shares([group for group in alike if group not in parts], apart, parts)
 
 
 _OTHERS = "different weights (a sharded optimizer, or modules that not all call)"
 
 
-def _note_shares(label: str, cohorts: Mapping[int, Cohort], history: History, what: str) -> None:
+def _note_shares(label: str, cohorts: Mapping[int, Cohort], history: History, shares: Shares) -> None:
+    what = "parts of weights (FSDP)" if shares.parts else _OTHERS
     if not any(cohort.lead.was_cut for cohort in cohorts.values()):
         history.note("updates", label, f"the ranks update {what}: not compared.")
 
