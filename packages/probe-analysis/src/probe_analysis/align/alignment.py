@@ -168,12 +168,12 @@ class _Alignment:
         return found
 
     def _exact(self, node: Node, first: bool) -> Hashable:
-        """Tell modules apart by their path, functions by name and the shapes that they take and return."""
+        """Tell modules apart by their path, functions by name and shapes, of DTensors the whole."""
         if node.is_module:
             return "module", self.mapping.layer(node.path) if first else node.path
         run = self.a if first else self.b
         parts = () if node.call.order in run.damaged else run.read(node.call).side("in", "out")
-        shapes = tuple(tuple(v.tensor["shape"]) for v in parts)
+        shapes = tuple(tuple(v.tensor.get("global_shape") or v.tensor["shape"]) for v in parts)
         return "api", self._function(node.call, first), shapes
 
     def _same_kind(self, node: Node, first: bool) -> Hashable:

@@ -11,8 +11,8 @@ import numpy as np
 from attrs import field, frozen
 from probe_format.schema import Value
 
-from probe_analysis.calls.compact_run import CompactRun
-from probe_analysis.calls.run import Call
+from probe_analysis.calls.compact_run import CompactRun, Tensors
+from probe_analysis.calls.run import GRADIENTS, Call
 
 from .expected import in_update, is_divided
 from .given import RUNNING
@@ -127,8 +127,8 @@ def _columns(calls: tuple[Call, ...], layout: Layout) -> tuple[list[int], list[i
             weights.append(n)
         elif call.kind == "parameters_grad":
             grads.append(n)
-        elif call.kind != "optimizer_grad" and side == "in" and in_update(call):
-            taken.append(n)
+        elif call.kind != "optimizer_grad" and side == "in" and in_update(call) and not collective(call):
+            taken.append(n)  # a sharded optimizer (ZeRO) gives every weight to a broadcast
     return grads, weights, taken
 
 
@@ -233,16 +233,45 @@ def _own_gradients(sheet: Sheet, columns: Sequence[int]) -> dict[tuple[int, int]
     return found
 
 
-def _updated(sheet: Sheet) -> Iterator[frozenset[tuple[str, str]]]:
-    """Yield which weights the optimizer of each row updates: module's path and slot of each."""
+#: What is among the weights that a rank updates where it updates parts of them.
+PART = ("", "", 0)
+
+
+def _updated(sheet: Sheet) -> Iterator[frozenset[tuple[str, str, int]]]:
+    """Yield which weights the optimizer of each row updates: module's path, slot, and for the how many-th time."""
     calls, places = sheet.runs[0].calls, sheet.layout.places
     _, weights, taken = _columns(calls, sheet.layout)
-    names = [(calls[places[n][0]].path, places[n][1]) for n in weights]
-    got = (call for call in calls if call.kind == "optimizer_grad")
-    named = {(call.path, x[0]) for call in got for x in sheet.runs[0].form(call).tensors}
-    seen: dict[bytes, frozenset[tuple[str, str]]] = {}
-    for codes, own in zip(sheet.codes[:, taken].tolist(), sheet.codes[:, weights].tolist(), strict=True):
-        hit = bytes(map({*codes}.__contains__, own))
-        if hit not in seen:
-            seen[hit] = frozenset(name for name, yes in zip(names, hit, strict=True) if yes) | named
-        yield seen[hit]
+    names = [(calls[places[n][0]].path, places[n][1], 0) for n in weights]
+    shapes = {
+        (path, slot.partition(".")[2]): places[n][3]["shape"]
+        for n, (path, slot, _) in zip(weights, names, strict=True)
+    }
+    seen: dict[Hashable, frozenset[tuple[str, str, int]]] = {}
+    orders = [call.order for call in calls if call.kind in GRADIENTS]
+    for run, codes, own in zip(
+        sheet.runs, sheet.codes[:, taken].tolist(), sheet.codes[:, weights].tolist(), strict=True
+    ):
+        hit, forms = (
+            bytes(map({*codes}.__contains__, own)),
+            tuple(run.forms[order].tensors for order in orders),
+        )
+        if (hit, forms) not in seen:
+            named = _named([calls[order] for order in orders], forms, shapes)
+            seen[hit, forms] = frozenset(name for name, yes in zip(names, hit, strict=True) if yes) | named
+        yield seen[hit, forms]
+
+
+def _named(
+    calls: Sequence[Call], forms: Sequence[Tensors], shapes: Mapping[tuple[str, str], Any]
+) -> frozenset[tuple[str, str, int]]:
+    """Return the weights that an optimizer got gradients of; `PART` among them where one has another shape than it.
+
+    shapes: path and name of a weight -> its shape where its module used it, which FSDP has gathered by then.
+    """
+    found = set[tuple[str, str, int]]()
+    for call, form in zip(calls, forms, strict=True):
+        for slot, _, base, *_ in form:
+            shape = shapes.get((call.path, slot.rpartition(".")[0]), base["shape"])
+            found |= {PART} if shape != base["shape"] and not is_divided(base) else set()
+            found |= {(call.path, slot, call.count)} if call.kind == "optimizer_grad" else set()
+    return frozenset(found)

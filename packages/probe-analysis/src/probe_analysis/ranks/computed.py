@@ -12,7 +12,7 @@ from probe_analysis.calls.compact_run import RecordForm
 from probe_analysis.calls.run import Call
 from probe_analysis.compare.level import LIMITS, own_level
 
-from .expected import Expected, draws, in_update
+from .expected import Expected, draws, in_update, moves
 from .held import all_of, bits_of, lowest, ranks_in
 from .rows import collective
 from .sheet import Layout, Sheet, parts_in
@@ -52,7 +52,7 @@ def _given(sheet: Sheet, taken: npt.NDArray[np.uint64]) -> Iterator[tuple[Hashab
         for part in parts:
             rows, code = ranks_in(part), int(taken[lowest(part), n])
             for form in dict.fromkeys(forms[row] for row in rows):
-                if _asks(form):
+                if _asks(call, form):
                     some = bits_of(row for row in rows if forms[row] is form)
                     yield (call.name, code, _said(form)), (sheet, some, results)
 
@@ -82,10 +82,17 @@ def _may_agree(call: Call) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _asks(form: RecordForm) -> bool:
-    """Return whether a function takes tensors, all with their values: None has values that come later, or is a view."""
-    took = [tensor for _, side, tensor, *_ in form.tensors if side == "in"]
-    return bool(took) and all(tensor.get("type") in _TENSORS for tensor in took)
+def _asks(call: Call, form: RecordForm) -> bool:
+    """Return whether a function takes tensors, all with their values, that tell by their marks what it returns.
+
+    None has values that come later, or is a view. Without checksums the elements of a tensor may be in another order:
+    of one beside weights the results mostly are too, but two may be joined in another way, and a part may be another.
+    """
+    took = [(slot, tensor, rest) for slot, side, tensor, _, rest in form.tensors if side == "in"]
+    if not took or not all(tensor.get("type") in _TENSORS for _, tensor, _ in took):
+        return False
+    data = [slot for slot, _, rest in took if "md5" not in rest and not call.role(slot)]
+    return not data or (len(data) == 1 and not moves(call))
 
 
 @lru_cache(maxsize=1024)

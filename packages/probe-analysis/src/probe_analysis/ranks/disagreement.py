@@ -5,6 +5,8 @@ import struct
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 from attrs import frozen
 from probe_format.statistics import WHOLE
 
@@ -73,15 +75,42 @@ def _apart(a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
 
 
 def trusted(tensor: Mapping[str, Any]) -> bool:
-    """Return whether equal marks mean equal contents.
-
-    Statistics of flags, classes and indices are the same for many orders of them, those of measured numbers are not.
-    """
+    """Return whether equal marks mean equal contents."""
     if isinstance(tensor.get("md5"), str):
         return True
-    high, low = tensor.get("Max"), tensor.get("Min")
-    both = type(high) is float and type(low) is float
-    return both and tensor["shape"] != [] and not (float(high).is_integer() and float(low).is_integer())  # type: ignore[arg-type]
+    numbers, shape = [tensor.get(key) for key in WHOLE], tensor["shape"]
+    known = all(type(x) is float for x in numbers)
+    return known and shape != [] and bool(telling(np.array(numbers, "float64"), np.array(math.prod(shape))))
+
+
+def telling(floats: npt.NDArray[np.float64], sizes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return of which tensors equal statistics mean equal contents, as far as they can. floats: those of `WHOLE`, last.
+
+    Statistics of flags, classes and indices are the same for many orders of them, and so are those of two numbers, and
+    of a few large ones beside which the rest is too small to be seen; those of measured numbers mostly are not.
+    """
+    high, low, mean, norm = np.moveaxis(floats, -1, 0)
+    with np.errstate(all="ignore"):  # where it overflows, nothing is told
+        total, square, whole = (
+            mean * sizes,
+            norm * norm,
+            (np.floor(floats[..., :2]) == floats[..., :2]).all(-1),
+        )
+        between = (high + low) * total - high * low * sizes - square  # the sum of (high - x) * (x - low)
+        scale = np.abs((high + low) * total) + np.abs(high * low) * sizes + square
+        # How often there are the largest and the smallest, if all else is nothing.
+        highs, lows = (
+            (square - total * low) / (high * (high - low)),
+            (square - total * high) / (low * (low - high)),
+        )
+        few = (np.abs(highs - np.rint(highs)) < _ROUNDED) & (np.abs(lows - np.rint(lows)) < _ROUNDED)
+        several = np.isfinite(between) & (np.abs(between) > 1e-5 * scale) & ~few
+        found: npt.NDArray[np.bool_] = ~whole & ((high == low) | several)
+        return found
+
+
+#: How far from a whole number a count may be that is made of statistics.
+_ROUNDED = 1e-3
 
 
 #: Why ranks should agree on something.
@@ -90,7 +119,7 @@ Reason = Literal[
 ]  # fmt: skip
 
 WHY: Mapping[Reason, str] = {
-    "call": "collective calls, and the modules of replicas: every rank must make them, or the others wait for it",
+    "call": "collective calls, and the modules and gradients of replicas: every rank must make them",
     "weight": "weights of replicas: all begin alike and get the same updates",
     "update": "what the optimizer, or the clipping of gradients, of replicas works with: gradients are reduced by then",
     "argument": "numbers, flags and texts that replicas give to functions, train or eval mode among them",

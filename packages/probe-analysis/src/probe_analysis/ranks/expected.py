@@ -39,6 +39,12 @@ _CHANCE = (
     "rand", "dropout", "empty", "bernoulli", "normal", "uniform", "multinomial", "exponential", "geometric", "cauchy",
     "gumbel", "rrelu", "fractional", "poisson", "attention", "lstm", "gru", "rnn", "resize", "new_",
 )  # fmt: skip
+#: Functions that only move or cut what is there, which may be memory that nobody wrote.
+_MOVES = frozenset((
+    "narrow", "split", "split_with_sizes", "split_with_sizes_copy", "tensor_split", "chunk", "unbind", "select",
+    "index_select", "__getitem__", "as_strided", "view", "view_as", "reshape", "detach", "clone", "contiguous", "to",
+    "copy_", "_foreach_copy_",
+))  # fmt: skip
 
 
 @frozen(eq=False)
@@ -63,6 +69,11 @@ def in_update(call: Call) -> bool:
 def draws(call: Call) -> bool:
     """Return whether a function returns something else each time, or what was in memory."""
     return any(word in call.what for word in _CHANCE)
+
+
+def moves(call: Call) -> bool:
+    """Return whether a function only moves or cuts what is there."""
+    return call.what in _MOVES
 
 
 def reason_of(call: Call, value: Value, *, updates: bool, weights: bool) -> Reason | None:

@@ -16,7 +16,7 @@ from probe_analysis.calls.run import Call
 from probe_analysis.compare.level import LIMITS, own_level
 
 from .disagreement import held_in, mark, trusted
-from .expected import Expected, in_update, is_divided
+from .expected import Expected, in_update, is_divided, moves
 from .held import MOST, Held, Kind, Piles, all_of, united, within
 from .rows import collective
 
@@ -58,6 +58,7 @@ class JointRow:
 class Given:
     """Compare what the replicas of one step give.
 
+    apart: groups of which each rank updates other weights, for which it may have other numbers.
     before: the same of the step before.
     inputs: what tells the tensors apart that the model of the first replica gets; empty where that is not recorded.
     made: the same of these, and of what its records have made so far.
@@ -66,6 +67,7 @@ class Given:
     """
 
     groups: Sequence[int]
+    apart: Sequence[int]
     before: "Given | None"
     inputs: frozenset[Any]
     made: set[Any] = field(init=False)
@@ -82,6 +84,8 @@ class Given:
             return
         forms = {} if row.alike else row.held("", "form")
         for group in self.groups:
+            if in_update(call) and group in self.apart:
+                continue
             parts = next((row.parts[first] for first, bits in row.members.items() if bits & group), None)
             if parts is None or (all_of(row.members.values()) & group).bit_count() < 2:
                 continue
@@ -89,9 +93,12 @@ class Given:
                 if forms is None or len(within(forms, group)) > 1:
                     continue
                 yield from self._arguments(call, parts, row, group)
-            for value in parts.side("in"):
+            for value in parts.side("in") if not moves(call) else ():
                 self._tensor(call, value, row, group)
-        self.made.update(_ends(value) for value in next(iter(row.parts.values())).side("out"))
+        first = next(iter(row.parts.values()))
+        # What only moves or cuts what no record made has made nothing: it counts where something is computed with it.
+        if not moves(call) or not self.made.isdisjoint(map(_ends, first.side("in"))):
+            self.made.update(map(_ends, first.side("out")))
 
     def _arguments(self, call: Call, parts: Parts, row: JointRow, group: int) -> Iterator[Expected]:
         for slot, _ in parts.others:

@@ -67,8 +67,8 @@ def _first(held: Mapping[int, Mapping[str, object]], bits: int) -> Mapping[str, 
     return next(tensor for each, tensor in held.items() if each >> lowest(bits) & 1)
 
 
-def absence(step: str, each: Missing, call: Call) -> Disagreement:
-    """Return that a call is missing. call: as the first of the ranks makes it that do."""
+def absence(step: str, each: Missing, call: Call, *, waits: bool = True) -> Disagreement:
+    """Return that a call is missing. call: as the first of the ranks makes it that do. waits: whether others wait."""
     absent, present = ranks_text(ranks_in(each.absent)), ranks_text(ranks_in(each.present))
     if call.backward or call.kind in GRADIENTS:
         have = "has" if each.absent.bit_count() == 1 else "have"
@@ -78,13 +78,17 @@ def absence(step: str, each: Missing, call: Call) -> Disagreement:
         group = ranks_text(ranks_in(each.group)).partition(" ")[2]
         what = f"{call.name}{each.took} is called on {present}, of the group {group}, and has no "
         what += f"counterpart on {absent}"
-        then = "The others wait for it, or pair with another call: the run can hang."
+        then = "The others wait for it, or pair with another call: the run can hang." if waits else _NO_WAIT
     what = what[0].upper() + what[1:]
     groups = in_order([each.present, each.absent])
     odd = ranks_in(odd_of(groups) or each.absent)
     return Disagreement(step, call, "", "call", tuple(map(ranks_in, groups)), odd, what, f"{what}. {then}")
 
 
+_NO_WAIT = (
+    "No collective call is recorded inside of it: others wait only where its gradients are reduced. What some ranks "
+    "alone evaluate is no fault."
+)
 _KEYS = {"form": global_form, "argument": repr}
 _SAYS = {
     "weight": " has other weights on some replicas",

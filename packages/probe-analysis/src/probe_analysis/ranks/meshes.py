@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -41,8 +42,10 @@ class Placed:
         return Placed(one.call, one.rank, one.side, parts)
 
 
-#: Mesh, as text -> record and slot -> the tensor.
-Meshes = dict[str, dict[tuple[str, str], Placed]]
+#: Record, or the how many-th call of a function inside of what, of how many; and slot.
+Place = tuple[Hashable, str]
+#: Mesh, as text -> place -> the tensor.
+Meshes = dict[str, dict[Place, Placed]]
 
 
 def placed_by(sheet: Sheet) -> Meshes:
@@ -61,25 +64,55 @@ def _placed_by(run: CompactRun, orders: Sequence[int]) -> Meshes:
     """Return the DTensors of some records."""
     found: Meshes = {}
     rank = run.rank.number or 0
-    for call, form in ((run.calls[order], run.forms[order]) for order in orders):
-        for number in _placed_in(form) if not collective(call) else ():
-            slot, side, base, *_ = form.tensors[number]
-            mesh, tensor = json.dumps(base["device_mesh"]), run.tensor(call.order, number)
-            parts: dict[Cut, Piles] = {None: {global_form(tensor): (1 << rank, tensor)}}
-            at = places_on(mesh).get(rank)
-            known = mark(tensor)
-            if at is not None and known is not None:
-                cuts = zip(at, base["placements"], strict=False)
-                cut = tuple(None if "Replicate" in placed else i for i, placed in cuts)
-                parts[cut] = {known: (1 << rank, tensor)}
-            made = call if call.rank is run.rank else call.of(run.rank)
-            found.setdefault(mesh, {})[call.name, slot] = Placed(made, rank, side, parts)
+    for order, mesh, number, place in _placed(
+        run.calls, tuple(run.forms[order] for order in orders), tuple(orders)
+    ):
+        call = run.calls[order]
+        slot, side, base, *_ = run.forms[order].tensors[number]
+        tensor = run.tensor(order, number)
+        parts: dict[Cut, Piles] = {None: {global_form(tensor): (1 << rank, tensor)}}
+        at = places_on(mesh).get(rank)
+        known = mark(tensor)
+        if at is not None and known is not None:
+            cuts = zip(at, base["placements"], strict=False)
+            cut = tuple(None if "Replicate" in placed else i for i, placed in cuts)
+            parts[cut] = {known: (1 << rank, tensor)}
+        made = call if call.rank is run.rank else call.of(run.rank)
+        found.setdefault(mesh, {})[place, slot] = Placed(made, rank, side, parts)
     return found
 
 
+@lru_cache(maxsize=8)
+def _placed(
+    calls: Sequence[Call], forms: Sequence[RecordForm], orders: Sequence[int]
+) -> Sequence[tuple[int, str, int, Hashable]]:
+    """Return order, mesh, number and place of each DTensor of some records.
+
+    A function's calls are counted among those that hold one of the mesh, inside the same module: a rank may make others
+    for itself. Where ranks make more or less of them, which is which is not known.
+    """
+    found = []
+    counts = Counter[Hashable]()
+    for order, form in zip(orders, forms, strict=True):
+        call = calls[order]
+        kind = call.what, call.backward, call.parent
+        for mesh, numbers in _placed_in(form).items() if not collective(call) else ():
+            found += [(order, mesh, number, (mesh, *kind), counts[mesh, *kind]) for number in numbers]
+            counts[mesh, *kind] += call.kind == "api"
+    return [
+        (order, mesh, number, (kind, n, counts[kind]) if counts[kind] else calls[order].name)
+        for order, mesh, number, kind, n in found
+    ]
+
+
 @lru_cache(maxsize=1024)
-def _placed_in(form: RecordForm) -> tuple[int, ...]:
-    return tuple(number for number, x in enumerate(form.tensors) if is_placed(x[2]))
+def _placed_in(form: RecordForm) -> Mapping[str, Sequence[int]]:
+    """Return mesh -> the DTensors of a record that lie on it."""
+    found: dict[str, list[int]] = {}
+    for number, (_, _, base, *_) in enumerate(form.tensors):
+        if is_placed(base):
+            found.setdefault(json.dumps(base["device_mesh"]), []).append(number)
+    return found
 
 
 def global_form(tensor: Mapping[str, Any]) -> tuple[str, ...]:
@@ -101,7 +134,7 @@ def places_on(mesh: str) -> Mapping[int, tuple[int, ...]]:
     return found
 
 
-def settled_mesh(placed: Mapping[tuple[str, str], Placed]) -> Iterator[tuple[Call, Expected]]:
+def settled_mesh(placed: Mapping[Place, Placed]) -> Iterator[tuple[Call, Expected]]:
     """Yield what the ranks of a mesh should agree on. placed: as in `Meshes`."""
     for (_, slot), each in placed.items():
         forms = each.parts[None]

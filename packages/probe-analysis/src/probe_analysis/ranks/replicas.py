@@ -2,14 +2,15 @@
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from probe_analysis.calls.run import Call
+from probe_analysis.calls.run import GRADIENTS, Call
 
-from .cohort import Cell, Cohort
+from .cohort import PART, Cell, Cohort
 from .disagreement import held_in, mark, ranks_text
 from .expected import is_divided
 from .given import Given
@@ -228,20 +229,56 @@ class History:
         return tuple(text if n == 1 else more.format(text, n - 1) for text, n in self.noted.values())
 
 
-def same_updates(
-    cohorts: Mapping[int, Cohort], replicas: Replicas, history: History, label: str
-) -> list[int]:
-    """Return the groups of replicas whose optimizers update the same weights; one that is sharded does not."""
-    piles = [cohort.piles((0, "", "updated")) for cohort in cohorts.values()]
-    every = [each for found in piles if found for each in found.values()]
-    of_group = {group: {updated for bits, updated in every if bits & group} for group in replicas.groups}
-    all_known = None not in piles
-    same = [group for group, found in of_group.items() if all_known and len(found) == 1 and any(found)]
-    cut = any(cohort.lead.was_cut for cohort in cohorts.values())
-    if any(updated for _, updated in every) and len(same) < len(of_group) and not cut:
-        text = "the ranks update different weights (a sharded optimizer, or modules that not all call): not compared."
-        history.note("updates", label, text)
-    return same
+@frozen
+class Shares:
+    """Say in which groups of replicas the optimizers update the same weights, and in which each rank others or parts.
+
+    same: groups that update the same. apart: those of which two each update what the other does not, as with ZeRO.
+    parts: those that update parts of weights, as with FSDP, or too many different ones to tell.
+    """
+
+    same: Sequence[int] = ()
+    apart: Sequence[int] = ()
+    parts: Sequence[int] = ()
+
+    def asking(self, call: Call, groups: Sequence[int]) -> Sequence[int]:
+        """Return the groups of replicas in which every rank must make a call, if one does."""
+        without = (*self.parts, *(self.apart if call.kind == "optimizer_grad" else ()))
+        return [group for group in groups if call.kind not in GRADIENTS or group not in without]
+
+
+def shares_of(cohorts: Mapping[int, Cohort], replicas: Replicas, history: History, label: str) -> Shares:
+    """Return what the optimizers of the groups of replicas update."""
+    piles = {cohort.members: cohort.piles((0, "", "updated")) for cohort in cohorts.values()}
+    every = [each for found in piles.values() for each in (found or {}).values()]
+    many = all_of(members for members, found in piles.items() if found is None)
+    shares = _shares(every, many, replicas.groups)
+    if any(updated for _, updated in every) and len(shares.same) < len(replicas.groups):
+        _note_shares(label, cohorts, history, shares)
+    return shares
+
+
+def _shares(every: Sequence[tuple[int, frozenset[Any]]], many: int, groups: Sequence[int]) -> Shares:
+    """Return the groups by what their ranks update. every: ranks and what they update. many: those not in it."""
+    of_group = {group: {updated for bits, updated in every if bits & group} for group in groups}
+    parts = [group for group, found in of_group.items() if group & many or PART in frozenset().union(*found)]
+    apart = [group for group, found in of_group.items() if not _nested(found)]
+    alike = [group for group, found in of_group.items() if len(found) == 1 and any(found)]
+    return Shares([group for group in alike if group not in parts], apart, parts)
+
+
+_OTHERS = "different weights (a sharded optimizer, or modules that not all call)"
+
+
+def _note_shares(label: str, cohorts: Mapping[int, Cohort], history: History, shares: Shares) -> None:
+    what = "parts of weights (FSDP)" if shares.parts else _OTHERS
+    if not any(cohort.lead.was_cut for cohort in cohorts.values()):
+        history.note("updates", label, f"the ranks update {what}: not compared.")
+
+
+def _nested(found: Collection[frozenset[Any]]) -> bool:
+    """Return whether of any two sets one holds the other."""
+    return all(less <= more for less, more in pairwise(sorted(found, key=len)))
 
 
 def note_inputs(label: str, rows: Sequence[Joint], cohorts: Mapping[int, Cohort], history: History) -> None:

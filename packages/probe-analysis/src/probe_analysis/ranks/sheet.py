@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
@@ -14,7 +15,7 @@ from probe_format.statistics import WHOLE
 
 from probe_analysis.calls.compact_run import CompactRun, RecordForm, Tensors
 
-from .disagreement import mark, trusted
+from .disagreement import mark, telling, trusted
 from .held import Piles, lowest
 
 _FACTORS = np.array(
@@ -46,6 +47,12 @@ class Layout:
     def heads(self) -> list[tuple[str, str]]:
         """Return shape and dtype of each column, as `mark` has them."""
         return [(str(base["shape"]), base["dtype"]) for *_, base in self.places]
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Return how many elements each whole column has; -1 of a number."""
+        shapes = [self.places[column][3]["shape"] for column in self.whole]
+        return np.array([math.prod(shape) if shape else -1 for shape in shapes], "int64")
 
     @cached_property
     def among_whole(self) -> Mapping[int, int]:
@@ -156,9 +163,7 @@ class Sheet:
     def trusted(self) -> npt.NDArray[np.bool_]:
         """Return row x column: whether equal marks mean equal contents."""
         found, layout = np.zeros(self.codes.shape, bool), self.layout
-        ends = self._floats[:, :, :2]
-        shaped = np.array([layout.places[column][3]["shape"] != [] for column in layout.whole], bool)
-        found[:, layout.whole] = ~((np.floor(ends) == ends) & np.isfinite(ends)).all(-1) & shaped
+        found[:, layout.whole] = telling(self._floats, layout.sizes) & (layout.sizes >= 0)
         more = {(row, column) for row in range(len(self.runs)) for column in layout.others}
         for row, column in more.union(
             (r, column) for r, order in self.odd for column in layout.of_record[order]

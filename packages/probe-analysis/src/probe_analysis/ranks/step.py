@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain
 
-from attrs import define, evolve
+from attrs import define, evolve, field
 from probe_format import Rank
 from probe_format.schema import Parts, Value
 
@@ -13,12 +13,12 @@ from probe_analysis.calls.run import Call, Progress
 
 from .cohort import Cohort, kind_of
 from .disagreement import Disagreement, Reason, ranks_text, unreduced
-from .expected import Expected, in_update, is_divided, reason_of
+from .expected import Expected, is_divided, reason_of
 from .given import Given, JointRow, inputs_of
 from .groups import is_collective
 from .held import Held, Kind, Piles, all_of, lowest, ranks_in, within
 from .judge import absence, judged
-from .replicas import History, Replicas, note_inputs, same_updates
+from .replicas import History, Replicas, Shares, note_inputs, shares_of
 from .rows import Joint, Missing, collective, rows_of, stop_of
 from .summary import StepSummary, order_of
 
@@ -51,12 +51,12 @@ def compare_step(
         history.note("more", label, f"{summary.more} more disagreements are not listed.")
     history.checked.update(summary.checked)
     at = _RanksOfStep(summary, cohorts, replicas, history, asked, ranks)
-    found = [*at.missing(alone), *summary.found]
-    updates = same_updates(cohorts, replicas, history, label)
-    given = Given(replicas.groups, history.given, inputs_of(next(iter(runs.values()))))
+    shares = shares_of(cohorts, replicas, history, label)
+    found = [*at.missing(alone, shares), *summary.found]
+    given = Given(replicas.groups, shares.apart, history.given, inputs_of(next(iter(runs.values()))))
     for n, row in enumerate(rows):
         if sum(members[first].bit_count() for first in row) > 1:
-            found += at.row(row, updates, given)
+            found += at.row(row, shares.same, given)
         if progress is not None and n % 256 == 255:
             progress(label, n + 1, len(rows))
     found += filter(None, (at.compare(call, expected) for call, expected in given.settled()))
@@ -76,6 +76,7 @@ class _RanksOfStep:
     history: History
     asked: Sequence[str]
     ranks: Mapping[int, Rank]
+    _around: dict[str, frozenset[str]] = field(factory=dict, init=False)
 
     def row(self, joint: Joint, updates: Sequence[int], given: Given) -> Iterator[Disagreement]:
         call = next(iter(joint.values()))
@@ -160,26 +161,33 @@ class _RanksOfStep:
         ):
             yield Expected(reason, slot, some)
 
-    def missing(self, alone: Sequence[Missing]) -> Iterator[Disagreement]:
-        """Yield the calls of modules that only some of the replicas make; note other calls."""
+    def missing(self, alone: Sequence[Missing], shares: Shares) -> Iterator[Disagreement]:
+        """Yield the calls of modules, and the gradients, that only some of the replicas make; note other calls."""
         others: list[Missing] = []
         for each in alone:
             call = each.call
-            if call.kind == "api" and not in_update(call):
+            if call.kind == "api":  # what it did to numbers is seen in them
                 if not is_collective(collective(call) or ""):
                     others.append(each)
                 continue
-            for group in self.replicas.groups:
+            for group in shares.asking(call, self.replicas.groups):
                 present, absent = each.present & group, each.absent & group
                 if absent and present and call.kind != "debug":
-                    yield absence(
-                        self.summary.step, Missing(call, group, present, absent), self._made(call, present)
-                    )
+                    made, waits = self._made(call, present), call.name in self._around_collectives(present)
+                    yield absence(self.summary.step, Missing(call, group, present, absent), made, waits=waits)
                     break
         if others:
             first = others[0]
             text = f"{len(others)} function calls are made by some ranks alone, as {first.call.name} by "
             self.history.note("alone", self.summary.step, f"{text}{ranks_text(ranks_in(first.present))}.")
+
+    def _around_collectives(self, ranks: int) -> frozenset[str]:
+        """Return the modules inside of which the first of some ranks makes collective calls."""
+        lead = next(each.lead for each in self.cohorts.values() if each.members >> lowest(ranks) & 1)
+        if lead.label not in self._around:
+            calls = (call for call in lead.calls if is_collective(collective(call) or ""))
+            self._around[lead.label] = frozenset(name for call in calls for name in call.modules)
+        return self._around[lead.label]
 
     def compare(
         self, call: Call, expected: Expected, more: partial[tuple[int, str]] | None = None
