@@ -45,9 +45,8 @@ def named_submodules(model: nn.Module) -> list[tuple[str, nn.Module]]:
         if module is None or id(module) in known:
             continue
         try:
-            if (
-                type(module).named_modules is not _NAMED_MODULES
-            ):  # a class of its own way, as it may be of a user's
+            # A class of its own way, as it may be of a user's.
+            if type(module).named_modules is not _NAMED_MODULES:
                 return list(model.named_modules())
         except AttributeError:  # it only says that it is a module
             inner = getattr(getattr(module, "forward", None), "__self__", None)

@@ -110,9 +110,8 @@ def _with_attributes(made: Any, holder: Any) -> Any:
 def _change(holder: Any, table: _Swaps) -> None:
     kind = type(holder)
     put = next((put for base, put in _PUTS if issubclass(kind, base)), _put_attributes)
-    with contextlib.suppress(
-        Exception
-    ):  # the holder is read-only, or a key of the user's has no hash any more
+    # It may be read-only, or a key of the user's have no hash any more.
+    with contextlib.suppress(Exception):
         put(holder, table)
 
 
