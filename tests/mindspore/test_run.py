@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import mindspore_loops as loops
+import models_alike
 import numpy as np
 import pytest
 from forks import free_port
@@ -121,44 +122,18 @@ def test_two_ranks(tmp_path: Path) -> None:
         assert "Cell.a.Dense.backward.0" in document["data"]
 
 
-ALIKE = """
-import copy, gc, sys
-from mindspore import nn, ops
-class Net(nn.Cell):
-    def __init__(self, kind):
-        super().__init__()
-        self.inner = kind()
-    def construct(self, x):
-        return self.inner(x)
-gc.disable()
-nets = [Net(nn.ReLU), Net(nn.Tanh)]
-if sys.argv[1] == "collected":
-    gc.collect()
-nets += [copy.deepcopy(Net(nn.GELU)), Net(nn.SiLU)]
-def step():
-    for net in nets:
-        net(ops.ones((2, 2)))
-step()
-"""
-
-
 @pytest.mark.parametrize("when", ["collected", "never"])
 def test_models_of_one_class_are_numbered_as_they_were_made(when: str, tmp_path: Path) -> None:
-    (tmp_path / "x.py").write_text(ALIKE)
-    words = [
-        "--level",
-        "L0",
-        "--dump_path",
-        "dump",
-        "--models",
-        "[Net]",
-        "--step_ends",
-        "calls:__main__:step",
-    ]
-    run(tmp_path, "-m", "probe_format", "run", *words, "x.py", when)
+    words = models_alike.write(
+        tmp_path,
+        imports="from mindspore import nn, ops",
+        kind="Cell",
+        method="construct",
+        tensor="ops.ones((2, 2))",
+    )
+    run(tmp_path, "-m", "probe_format", *words, when)
     data = json.loads((tmp_path / "dump/step0/rank/dump.json").read_text())["data"]
-    kinds = ("ReLU", "Tanh", "GELU", "SiLU")
-    assert list(data) == [f"Cell.{i}.inner.{kind}.forward.0" for i, kind in enumerate(kinds)]
+    assert list(data) == [f"Cell.{i}.inner.{kind}.forward.0" for i, kind in enumerate(models_alike.KINDS)]
 
 
 COPIES = """

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import loops
+import models_alike
 import pytest
 import torch
 from launching import FORKS
@@ -200,44 +201,14 @@ def test_an_optimizer_that_is_made_while_models_are_looked_for_is_not_lost() -> 
     assert [scene.root_of(net) for net in nets] == nets
 
 
-ALIKE = """
-import copy, gc, sys
-from torch import nn, ones
-class Net(nn.Module):
-    def __init__(self, kind):
-        super().__init__()
-        self.inner = kind()
-    def forward(self, x):
-        return self.inner(x)
-gc.disable()
-nets = [Net(nn.ReLU), Net(nn.Tanh)]
-if sys.argv[1] == "collected":
-    gc.collect()
-nets += [copy.deepcopy(Net(nn.GELU)), Net(nn.SiLU)]
-def step():
-    for net in nets:
-        net(ones(2))
-step()
-"""
-
-
 @pytest.mark.parametrize("when", ["collected", "never"])
 def test_models_of_one_class_are_numbered_as_they_were_made(when: str, tmp_path: Path) -> None:
-    (tmp_path / "x.py").write_text(ALIKE)
-    words = [
-        "--level",
-        "L0",
-        "--dump_path",
-        "dump",
-        "--models",
-        "[Net]",
-        "--step_ends",
-        "calls:__main__:step",
-    ]
-    run(tmp_path, "run", *words, "x.py", when)
+    words = models_alike.write(
+        tmp_path, imports="from torch import nn, ones", kind="Module", method="forward", tensor="ones(2)"
+    )
+    run(tmp_path, *words, when)
     data = json.loads((tmp_path / "dump/step0/rank/dump.json").read_text())["data"]
-    kinds = ("ReLU", "Tanh", "GELU", "SiLU")
-    assert list(data) == [f"Module.{i}.inner.{kind}.forward.0" for i, kind in enumerate(kinds)]
+    assert list(data) == [f"Module.{i}.inner.{kind}.forward.0" for i, kind in enumerate(models_alike.KINDS)]
 
 
 THREADS = """

@@ -251,10 +251,8 @@ def _updated(sheet: Sheet) -> Iterator[frozenset[tuple[str, str, int]]]:
     for run, codes, own in zip(
         sheet.runs, sheet.codes[:, taken].tolist(), sheet.codes[:, weights].tolist(), strict=True
     ):
-        hit, forms = (
-            bytes(map({*codes}.__contains__, own)),
-            tuple(run.forms[order].tensors for order in orders),
-        )
+        hit = bytes(map({*codes}.__contains__, own))
+        forms = tuple(run.forms[order].tensors for order in orders)
         if (hit, forms) not in seen:
             named = _named([calls[order] for order in orders], forms, shapes)
             seen[hit, forms] = frozenset(name for name, yes in zip(names, hit, strict=True) if yes) | named

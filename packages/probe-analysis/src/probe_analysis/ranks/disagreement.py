@@ -91,18 +91,13 @@ def telling(floats: npt.NDArray[np.float64], sizes: npt.NDArray[Any]) -> npt.NDA
     """
     high, low, mean, norm = np.moveaxis(floats, -1, 0)
     with np.errstate(all="ignore"):  # where it overflows, nothing is told
-        total, square, whole = (
-            mean * sizes,
-            norm * norm,
-            (np.floor(floats[..., :2]) == floats[..., :2]).all(-1),
-        )
+        total, square = mean * sizes, norm * norm
+        whole = (np.floor(floats[..., :2]) == floats[..., :2]).all(-1)
         between = (high + low) * total - high * low * sizes - square  # the sum of (high - x) * (x - low)
         scale = np.abs((high + low) * total) + np.abs(high * low) * sizes + square
         # How often there are the largest and the smallest, if all else is nothing.
-        highs, lows = (
-            (square - total * low) / (high * (high - low)),
-            (square - total * high) / (low * (low - high)),
-        )
+        highs = (square - total * low) / (high * (high - low))
+        lows = (square - total * high) / (low * (low - high))
         few = (np.abs(highs - np.rint(highs)) < _ROUNDED) & (np.abs(lows - np.rint(lows)) < _ROUNDED)
         several = np.isfinite(between) & (np.abs(between) > 1e-5 * scale) & ~few
         found: npt.NDArray[np.bool_] = ~whole & ((high == low) | several)

@@ -26,9 +26,9 @@ Over = Callable[[], None]
 @contextmanager
 def watched(steps: AutoSteps, scene: MindSporeScene) -> Iterator[None]:
     """Tell ``steps`` of every forward that trains and every update, and ``scene`` of new optimizers, while open."""
-    places = [place(kind, "__init__", _making) for kind in OPTIMIZERS]
+    places = [place(kind, "__init__", _after, _optimizer_made) for kind in OPTIMIZERS]
     if scene.named:
-        places += [place(nn.Cell, name, _noting) for name in ("__init__", "__setstate__")]
+        places += [place(nn.Cell, name, _after, _cell_made) for name in ("__init__", "__setstate__")]
     calls = _TrainingCalls(steps, scene)
     _watching.append(calls)
     with ExitStack() as stack:
@@ -121,26 +121,24 @@ class _TrainingCalls:
 _watching: list[_TrainingCalls] = []
 
 
-def _making(original: Function) -> Function:
-    @functools.wraps(original)
-    def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        original(optimizer, *args, **kwargs)
-        for calls in tuple(_watching):
-            calls.steps.optimizer_made(optimizer)
-
-    return init
-
-
-def _noting(original: Function) -> Function:
-    """Tell of a Cell that ``original`` makes: its ``__init__``, or the ``__setstate__`` of a copy."""
+def _after(original: Function, tell: Callable[[_TrainingCalls, Any], None]) -> Function:
+    """Tell of what a method of a class was called on: its ``__init__``, or what makes a copy."""
 
     @functools.wraps(original)
-    def make(cell: Any, *args: Any, **kwargs: Any) -> None:
-        original(cell, *args, **kwargs)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
         for calls in tuple(_watching):
-            calls.scene.module_made(cell)
+            tell(calls, self)
 
-    return make
+    return call
+
+
+def _optimizer_made(calls: _TrainingCalls, optimizer: Any) -> None:
+    calls.steps.optimizer_made(optimizer)
+
+
+def _cell_made(calls: _TrainingCalls, cell: Any) -> None:
+    calls.scene.module_made(cell)
 
 
 def _executing(original: Function) -> Function:

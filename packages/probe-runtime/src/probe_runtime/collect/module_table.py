@@ -87,7 +87,7 @@ class AnyModuleTable(ABC):
         unknown -= self.entries.keys() | self.roots.keys()
         for (where, _), own in zip(tracked, owns, strict=True) if unknown else ():
             for name, value in list(own.items()):
-                if type(value) in _PLAIN and (found := self._modules_in([value]) & unknown):
+                if found := self._modules_in([value]) & unknown:
                     self.not_seen[f"{self.prefix}s in the {type(value).__name__} {name} of {where}"] = (
                         f"it holds {len(found)} that are registered nowhere: they, and what is inside them, have no "
                         f"records. Keep them in nn.{self.prefix}List or nn.{self.prefix}Dict"
@@ -130,7 +130,6 @@ class AnyModuleTable(ABC):
         """Yield (name, why) of every tracked module that was not called while collecting."""
 
 
-_PLAIN = (list, tuple, dict)
 #: How deep nests in a module's attributes are looked into, and at how much of each.
 _DEEPEST, _MOST = 3, 1000
 

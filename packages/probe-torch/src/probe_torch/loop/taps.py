@@ -1,7 +1,7 @@
 """See the forwards and updates of a run: a handful of torch's functions stay replaced for as long as it lasts."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -26,12 +26,12 @@ _watching: list[tuple[AutoSteps, TorchScene]] = []
 def watched(steps: AutoSteps, scene: TorchScene) -> Iterator[None]:
     """Tell ``steps`` of every outermost forward and every update, and ``scene`` of new optimizers, while open."""
     places = [
-        place(Optimizer, "__init__", _changing, True),
-        place(Optimizer, "add_param_group", _changing, False),
+        place(Optimizer, "__init__", _after, _optimizer_made),
+        place(Optimizer, "add_param_group", _after, _optimizer_changed),
         place(torch.amp.GradScaler, "step", _scaling),
     ]
     if scene.named:
-        places += [place(nn.Module, name, _noting) for name in ("__init__", "__setstate__")]
+        places += [place(nn.Module, name, _after, _module_made) for name in ("__init__", "__setstate__")]
     hidden = _Hidden(steps)
     _watching.append((steps, scene))
     with ExitStack() as stack:
@@ -70,29 +70,29 @@ class _Hidden:
             self._steps.update_ends()
 
 
-def _changing(original: Function, makes: bool) -> Function:
-    """Tell of an optimizer that ``original`` makes, or else has changed."""
+def _after(original: Function, tell: Callable[[AutoSteps, TorchScene, Any], None]) -> Function:
+    """Tell of what a method of a class was called on: its ``__init__``, or what changes it or makes a copy."""
 
     @functools.wraps(original)
-    def change(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-        original(optimizer, *args, **kwargs)
-        for steps, scene in tuple(_watching):
-            if makes or scene.has(optimizer):  # else it is being made
-                steps.optimizer_made(optimizer)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        for watching in tuple(_watching):
+            tell(*watching, self)
 
-    return change
+    return call
 
 
-def _noting(original: Function) -> Function:
-    """Tell of a module that ``original`` makes: its ``__init__``, or the ``__setstate__`` of a copy."""
+def _optimizer_made(steps: AutoSteps, scene: TorchScene, optimizer: Any) -> None:
+    steps.optimizer_made(optimizer)
 
-    @functools.wraps(original)
-    def make(module: Any, *args: Any, **kwargs: Any) -> None:
-        original(module, *args, **kwargs)
-        for _, scene in tuple(_watching):
-            scene.module_made(module)
 
-    return make
+def _optimizer_changed(steps: AutoSteps, scene: TorchScene, optimizer: Any) -> None:
+    if scene.has(optimizer):  # else it is being made
+        steps.optimizer_made(optimizer)
+
+
+def _module_made(steps: AutoSteps, scene: TorchScene, module: Any) -> None:
+    scene.module_made(module)
 
 
 def _scaling(original: Function) -> Function:
