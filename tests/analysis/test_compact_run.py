@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import plain_dump
+import probe_analysis
 import pytest
 from probe_analysis import ranks
 from probe_analysis.calls.compact_run import CompactRun, Shared
@@ -59,6 +60,39 @@ def test_nothing_of_a_record_is_lost(dump: Path) -> None:
             assert len(run.form(call).keywords) == len(other.record.json.get("input_kwargs", ()))
     with pytest.raises(KeyError, match="does not make"):
         compact[0].read(compact[2].calls[-1])
+
+
+def test_nothing_of_a_table_is_lost(dump: Path, tmp_path: Path) -> None:
+    """A further rank with the same calls takes only its numbers from its tables, of integers and flags as well."""
+    for rank, norm in (
+        (3, None),
+        (4, 2.5),
+        (5, float("nan")),
+    ):  # where there is no number, and where there is one
+        records = plain_dump.records(random.Random(rank), 0, rank)
+        odd: dict[str, Any] = {"type": "torch.Tensor", "dtype": "torch.int64", "shape": [2]}
+        records["Tensor.sort.0.forward"] = {
+            "input_args": [{**odd, "Max": rank, "Min": -rank, "Mean": 0.5, "Norm": norm}],
+            "input_kwargs": {},
+            "output": [
+                {**odd, "dtype": "torch.bool", "Max": True, "Min": rank < 4, "Mean": None, "Norm": None}
+            ],
+        }
+        records["Tensor.any.0.forward"] = {
+            "input_args": [
+                {**odd, "dtype": "torch.bool", "Max": rank < 5, "Min": False, "Mean": 0.5, "Norm": 1.0}
+            ],
+            "input_kwargs": {"dim": {"type": "int", "value": rank // 4}},
+            "output": [{**odd, "Max": 2**40 + rank, "Min": 7, "Mean": 3.5, "Norm": 4.0}],
+        }
+        write(dump, rank, records, framework="pytorch", dump_data_dir=None)
+    probe_analysis.export(dump, tmp_path / "tables")
+    shared = Shared()
+    for run in runs_of(tmp_path / "tables"):
+        own = CompactRun.of(run, shared, among=True)
+        (same,) = (each for each in runs_of(tmp_path / "tables") if each.label == run.label)
+        for call, other in zip(own.calls, same.calls, strict=True):
+            assert said(own.read(call)) == said(other.read()), (run.label, call.name)
 
 
 def lines(folder: Path, records: dict[str, str]) -> Path:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import textwrap
 import zipfile
 from pathlib import Path
 
@@ -43,9 +44,12 @@ def test_the_wheel_has_the_library_or_says_that_it_has_none(tmp_path: Path, comp
     assert ("installed without its library" in said) == (compiler != "cc")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "there")
-    code = "import probe_fast; print(probe_fast.__file__, bool(probe_fast.WAY))"
+    code = """
+        import probe_fast
+        print(probe_fast.__file__, bool(probe_fast.WAY), probe_fast.take_floats(b"", [b"ab"]) is not None)
+    """
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "there")}
-    place, has = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    place, *has = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], env=env, capture_output=True, text=True, check=True
     ).stdout.split()
-    assert Path(place).is_relative_to(tmp_path) and has == str(compiler == "cc")
+    assert Path(place).is_relative_to(tmp_path) and has == [str(compiler == "cc")] * 2

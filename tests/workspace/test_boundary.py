@@ -26,11 +26,12 @@ ORDER: tuple[set[str], ...] = (
 # The rooms of each package (folders, and the modules beside them), from the ground up: each imports only from rows
 # above its own. ``face`` is the package's ``__init__``; its version is the one name that a room may take from it.
 ROOMS: dict[str, tuple[set[str], ...]] = {
-    "probe_fast": ({"library"}, {"face"}),
+    "probe_fast": ({"library", "text"}, {"face"}),
     "probe_format": (
         {
             "checksum",
             "excerpts",
+            "json_floats",
             "jsonio",
             "layout",
             "on_demand",

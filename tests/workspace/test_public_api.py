@@ -21,7 +21,7 @@ PACKAGE_NAMES: dict[str, set[str]] = {
         "check", "diff", "export", "first_non_finite", "in_processes", "load_mapping", "on_dask", "ranks", "report",
         "trend",
     },
-    "probe_fast": {"KINDS", "WAY", "Measured", "__version__", "four", "numbers"},
+    "probe_fast": {"KINDS", "WAY", "Measured", "__version__", "four", "numbers", "take_floats"},
     "probe_format": {
         "DamagedError", "Dump", "FormatError", "ProbeError", "Rank", "Record", "Records", "Step", "Tensor",
         "__version__", "open",
@@ -57,6 +57,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "back", "enter", "Event", "exit", "fault", "fill", "Form", "frames", "grad", "head", "LATER_PASS",
         "NODE", "opens", "over", "pgrad", "redo", "redone", "save", "Slot", "STRUCTURE", "tally",
     },
+    "probe_format.json_floats": {"by_pattern", "take_floats"},
     "probe_format.jsonio": {
         "INFINITY", "MINUS_INFINITY", "decode", "dumps", "encode", "finite", "inert", "loads", "meant", "members",
         "number", "texts",

@@ -48,7 +48,7 @@ NATIVE = "probe_fast"
 
 # Data that code or documentation looks for beside the modules.
 SHIPPED = {
-    "probe_fast": ["py.typed", "numbers.c"],
+    "probe_fast": ["py.typed", "floats.c", "numbers.c"],
     "probe_format": ["py.typed", "spec/*.md", "schema/*.json"],
     "probe_runtime": ["py.typed", "spec/*.md"],
     "probe_torch": ["py.typed", "patching/apis.yaml", "docs/*.md"],

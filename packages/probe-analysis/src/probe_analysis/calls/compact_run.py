@@ -8,13 +8,14 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from itertools import accumulate, count, islice
+from itertools import accumulate, chain, count, islice
 from threading import local
 from typing import Any
 
 import numpy as np
 from attrs import evolve, field, frozen
 from probe_format.errors import DamagedError
+from probe_format.json_floats import take_floats
 from probe_format.jsonio import decode, loads
 from probe_format.schema import Document, Parts, Side, Value, is_tensor, others, parts_of, why_lost
 from probe_format.schema import tensors as all_tensors
@@ -32,9 +33,8 @@ GOT = ("input_args", "input_kwargs", "input")
 _TEXTS = ("md5", "data_name", "data_crc32")
 #: The keys of a tensor that hold numbers and such texts; all else is the same in many records, and on many ranks.
 _OWN = (*WHOLE, "sketch", *_TEXTS)
-#: What `loads` takes for a float, or for no number at all.
-_FLOAT = rb"(-?[0-9]++[.eE][-+0-9eE]*+)"
-_FLOATS_IN_TEXT = re.compile(b",".join(b'"%b":%b' % (key.encode(), _FLOAT) for key in WHOLE))
+#: How the numbers of a tensor stand in its text.
+_KEYS = [b'%b"%b":' % (b"," if n else b"", key.encode()) for n, key in enumerate(WHOLE)]
 _GROUP = re.compile(rb'"group_ranks":\[[\d,]*\](?:,"group_id":"[^"\\]*")?')
 _TEXTS_IN_TEXT = re.compile(rb'"(%b)":"([ !#-\[\]-~]*)"' % "|".join(_TEXTS).encode())
 
@@ -135,6 +135,7 @@ class Tabled:
 
     forms: of their records, of which the special ones have tensors with other than four floats.
     rows: of tensors and of arguments, of each record. taken: the rows with the floats of the other records.
+    refilled: the special ones that `refill` gives.
     """
 
     tables: Tables
@@ -142,17 +143,36 @@ class Tabled:
     rows: Sequence[tuple[range, range]]
     special: frozenset[int]
     taken: Any
+    refilled: set[int] = field(factory=set)
 
     @classmethod
-    def of(cls, tables: Tables, forms: Sequence[RecordForm]) -> Tabled:
-        whole, rows = tables.whole, [*tables.rows.values()]
+    def of(cls, tables: Tables, packed: Sequence[Packed]) -> Tabled:
+        whole, rows, forms = tables.whole, [*tables.rows.values()], [form for form, *_ in packed]
         taken, special = list[int](), set[int]()
         for n, (form, (own, _)) in enumerate(zip(forms, rows, strict=True)):
             if form.counts != (len(WHOLE) * len(own), 0) or not whole[own.start : own.stop].all():
                 special.add(n)
             else:
                 taken += own
-        return cls(tables, forms, rows, frozenset(special), taken)
+        known = cls(tables, forms, rows, frozenset(special), taken)
+        again = ((n, known.refill(n, tables)) for n in special)
+        known.refilled.update(n for n, found in again if found and repr(found[1:]) == repr(packed[n][1:]))
+        return known
+
+    def refill(self, number: int, tables: Tables) -> Packed | None:
+        """Return what is in a record of other tables, by its form; None where only its rows tell that."""
+        form, rows = self.forms[number], self.rows[number][0]
+        numbers = tables.numbers[rows.start : rows.stop]
+        if len(form.tensors) != len(rows) or not np.isfinite(numbers).all():
+            return None
+        floats, rest = list[float](), list[Any]()
+        for own, (_, _, tensor, keys, more) in zip(numbers.tolist(), form.tensors, strict=True):
+            found = dict(zip(WHOLE, own, strict=True))
+            if not found.keys() >= {*more}:
+                return None
+            floats += [found[key] for key in keys]
+            rest += [_flag_or_integer(found[key], str(tensor["dtype"])) for key in more]
+        return form, floats, rest
 
     def others(self, tables: Tables) -> dict[int, dict[str, str]]:
         """Return the arguments that are other ones: number of a record -> slot -> JSON."""
@@ -239,9 +259,14 @@ class Shared:
             for n, (name, own) in enumerate(each, first):
                 yield _one(self._or_damaged(document, name, own, damaged, n))
             return
-        known, numbers, words = _without_numbers(text)
-        lines = known.split(b"\n")
-        forms = [self.known.get(line) or self._of_group(line) for line in lines]
+        known, numbers = _without_floats(text)
+        lines, words = known.split(b"\n"), list[str]()
+        forms = [*map(self.known.get, lines)]
+        if None in forms:
+            unknown = [n for n, form in enumerate(forms) if form is None]
+            known, words = _without_texts(b"\n".join(lines[n] for n in unknown))
+            for n, line in zip(unknown, known.split(b"\n"), strict=True):
+                lines[n], forms[n] = line, self.known.get(line) or self._of_group(line)
         at = word = begun = 0
         for n, form in enumerate(forms):
             if form is not None and not form.counts[1]:
@@ -290,7 +315,7 @@ class Shared:
         known = self._fitting(tables)
         if known is None:
             packed = [self._or_damaged(document, name, None, damaged, n) for n, name in enumerate(tables)]
-            self._sheets.append(Tabled.of(tables, [form for form, *_ in packed]))
+            self._sheets.append(Tabled.of(tables, packed))
             yield from map(_one, packed)
             return
         numbers = tables.numbers[known.taken].ravel()
@@ -301,7 +326,8 @@ class Shared:
                 continue
             end = at + sum(form.counts[0] for form in forms[begun:n])
             yield forms[begun:n], numbers[at:end], {}
-            yield _one(self.taken_apart(tables.made(n, *known.rows[n])))
+            again = known.refill(n, tables) if n in known.refilled and n not in others else None
+            yield _one(again or self.taken_apart(tables.made(n, *known.rows[n])))
             at, begun = end + (0 if n in known.special else forms[n].counts[0]), n + 1
         yield forms[begun:], numbers[at:], {}
 
@@ -318,7 +344,8 @@ class Shared:
         """Return what is in a record. text: as in `Document.texts`. Raises DamagedError when it cannot be read."""
         if text is None:
             return self.taken_apart(document.record(name))
-        known, floats, texts = _without_numbers(text)
+        known, floats = _without_floats(text)
+        known, texts = _without_texts(known)
         form = self.known.get(known)
         counts = len(floats), len(texts)
         if form is not None and form.counts == counts:
@@ -350,6 +377,10 @@ class Shared:
         return self._forms[key], numbers, rest
 
 
+def _flag_or_integer(x: float, dtype: str) -> bool | int:
+    return bool(x) if "bool" in dtype.lower() else int(x)
+
+
 def _told_apart(values: Iterable[Value]) -> tuple[list[tuple[Any, ...]], list[float], list[Any]]:
     """Return tensors without what each has of its own, as `Tensors` takes them; of that the floats, and the rest."""
     tensors, numbers, rest = list[tuple[Any, ...]](), list[float](), list[Any]()
@@ -369,21 +400,21 @@ def _marks(record: Any) -> dict[str, Any] | None:
     return {key: bool(x) if isinstance(x, list | dict) else x for key, x in record.items()}
 
 
-def _without_numbers(text: bytes) -> tuple[bytes, Sequence[float], Sequence[str]]:
-    """Return the text of records without the floats and the texts of their tensors; and these."""
-    floats: list[bytes] = _FLOATS_IN_TEXT.split(text)
-    texts: list[bytes] = []
-    known = b"\0".join(floats[::5])  # which no JSON holds
-    del floats[::5]
-    if b'"md5":' in known or b'"data_' in known:
-        pieces = _TEXTS_IN_TEXT.split(known)
-        texts = pieces[2::3]
-        del pieces[2::3]
-        known = b"\1".join(pieces)
+def _without_floats(text: bytes) -> tuple[bytes, Sequence[float]]:
+    """Return the text of records without the floats of their tensors; and these."""
+    known, floats = take_floats(text, _KEYS)
     try:
-        return known, array("d", decode(b"[%b]" % b",".join(floats))), [*map(bytes.decode, texts)]
+        return known, array("d", decode(b"[%b]" % floats))
     except ValueError:
-        return text, (), ()  # a record that holds no JSON is said to be damaged where it is read by itself
+        return text, ()  # a record that holds no JSON is said to be damaged where it is read by itself
+
+
+def _without_texts(known: bytes) -> tuple[bytes, list[str]]:
+    """Return the text of records without the texts of their tensors; and these."""
+    pieces = _TEXTS_IN_TEXT.split(known)
+    texts = [*map(bytes.decode, pieces[2::3])]
+    del pieces[2::3]
+    return b"\1".join(pieces), texts
 
 
 def _one(packed: Packed) -> Batch:
@@ -403,9 +434,9 @@ def _counts(floats: int, texts: int) -> tuple[list[float], list[str]]:
 def _counted(text: bytes) -> bytes:
     """Return the text of a record with `_counts` in place of its floats and texts, to see how they come."""
     n, m = count(), count()
-    whole = _FLOATS_IN_TEXT.sub(
-        lambda _: b",".join(b'"%b":%d.5' % (key.encode(), next(n)) for key in WHOLE), text
-    )
+    known = take_floats(text, _KEYS)[0].split(b"\0")
+    counted = (b"".join(b"%b%d.5" % (key, next(n)) for key in _KEYS) for _ in known[1:])
+    whole = b"".join(chain.from_iterable(zip(known, (*counted, b""), strict=True)))
     return _TEXTS_IN_TEXT.sub(lambda found: b'"%b":"%d"' % (found[1], next(m)), whole)
 
 

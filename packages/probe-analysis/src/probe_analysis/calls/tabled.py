@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -82,7 +82,7 @@ class TabledRank(Rank):
             ) from error
         file = self.root / name / self.part
         try:
-            with memory_map(str(file)) as raw, ParquetFile(raw) as opened:
+            with memory_map(str(file)) as raw, ParquetFile(raw, pre_buffer=False) as opened:
                 places = _places(opened)
                 missing = [each for each in (*own, *same) if each not in places]
                 if not missing:
@@ -202,8 +202,8 @@ def _alike(opened: Any, raw: Any, names: Sequence[str], places: Sequence[int]) -
     """Return columns of a file, of equal bytes once. raw: the file, from which only these bytes are read."""
     groups = map(opened.metadata.row_group, range(opened.num_row_groups))
     every = [group.column(n) for group in groups for n in places]
-    sizes = ((x.total_compressed_size, x.dictionary_page_offset or x.data_page_offset) for x in every)
-    told = *((x.path_in_schema, x.compression) for x in every), *(raw.read_at(*each) for each in sizes)
+    spans = [(x.dictionary_page_offset or x.data_page_offset, x.total_compressed_size) for x in every]
+    told = *(x.compression for x in every), *(size for _, size in spans), *_bytes_of(raw, spans)
     kept = _kept.get(key := (names, told))
     if kept is None or not kept.schema.equals(opened.schema):
         kept = AlikeColumns(opened.read(names, use_threads=False), opened.schema)
@@ -211,6 +211,16 @@ def _alike(opened: Any, raw: Any, names: Sequence[str], places: Sequence[int]) -
             _kept.clear()
         _kept[key] = kept
     return kept
+
+
+def _bytes_of(raw: Any, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+    """Yield the bytes of a file in some spans, those of spans that touch together. spans: where each begins, its size."""
+    begin = end = 0
+    for at, size in (*sorted(spans), (-1, 0)):
+        if at != end:
+            yield raw.read_at(end - begin, begin)
+            begin = at
+        end = at + size
 
 
 @frozen(slots=False, eq=False, repr=False)

@@ -222,13 +222,14 @@ def _own_gradients(sheet: Sheet, columns: Sequence[int]) -> dict[tuple[int, int]
     calls, places = sheet.runs[0].calls, sheet.layout.places
     grads, *_ = _columns(calls, sheet.layout)
     found: dict[tuple[int, int], str] = {}
+    trusted = sheet.trusted(grads)
     for row, codes in enumerate(sheet.codes[:, columns] if columns and grads else ()):
         own = sheet.codes[row, grads]
-        known = dict(zip(reversed(own.tolist()), reversed(grads), strict=True))
+        known = {code: n for n, code in reversed([*enumerate(own.tolist())])}
         for hit in np.flatnonzero(np.isin(codes, own)).tolist():
-            column, code = columns[hit], int(codes[hit])
-            if sheet.trusted[row, known[code]]:
-                order, slot, *_ = places[known[code]]
+            column, n = columns[hit], known[int(codes[hit])]
+            if trusted[row, n]:
+                order, slot, *_ = places[grads[n]]
                 found[row, column] = f"{calls[order].name}.{slot}"
     return found
 

@@ -41,7 +41,7 @@ def _taken(sheet: Sheet) -> npt.NDArray[np.uint64]:
     if not asking:
         return np.zeros((len(sheet.runs), 0), "uint64")
     codes = np.add.reduceat(sheet.codes[:, columns] * factors, starts, axis=1) | np.uint64(1)
-    return codes * np.logical_and.reduceat(sheet.trusted[:, columns], starts, axis=1)
+    return codes * np.logical_and.reduceat(sheet.trusted(columns), starts, axis=1)
 
 
 def _given(sheet: Sheet, taken: npt.NDArray[np.uint64]) -> Iterator[tuple[Hashable, _Where]]:
