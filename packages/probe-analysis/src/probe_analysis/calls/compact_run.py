@@ -207,6 +207,7 @@ class Shared:
 
     known: the text of a record without its numbers -> its form, where all of these come in the form's order.
     groups: the same without the process group.
+    _varied: as `known`, of the records that are as others but for the group. _changed: the same of tables.
     """
 
     _forms: dict[bytes, RecordForm] = field(factory=dict)
@@ -214,14 +215,19 @@ class Shared:
     groups: dict[bytes, RecordForm] = field(factory=dict)
     _calls: dict[Any, tuple[Call, ...]] = field(factory=dict)
     _sheets: list[Tabled] = field(factory=list)
+    _varied: dict[bytes, RecordForm] = field(factory=dict)
     _changed: dict[Any, RecordForm] = field(factory=dict)
 
     @staticmethod
     def kept() -> Shared:
         """Return what further runs have in common with those that this thread has read, but for the calls."""
         last = getattr(_kept, "shared", Shared())
-        size = len(last.known) + len(last._changed) + 128 * len(last._sheets)
-        _kept.shared = shared = evolve(last, calls={}) if size < MOST else Shared()
+        if len(last.known) + 128 * len(last._sheets) >= MOST:
+            last = Shared()
+        if len(last._varied) + len(last._changed) >= MOST // 2:  # of groups there are more than of all else
+            last._varied.clear()
+            last._changed.clear()
+        _kept.shared = shared = evolve(last, calls={})
         return shared
 
     def calls(self, run: Run, *, among: bool) -> tuple[Call, ...]:
@@ -261,12 +267,13 @@ class Shared:
             return
         known, numbers = _without_floats(text)
         lines, words = known.split(b"\n"), list[str]()
-        forms = [*map(self.known.get, lines)]
+        forms = [self.known.get(line) or self._varied.get(line) for line in lines]
         if None in forms:
             unknown = [n for n, form in enumerate(forms) if form is None]
             known, words = _without_texts(b"\n".join(lines[n] for n in unknown))
             for n, line in zip(unknown, known.split(b"\n"), strict=True):
-                lines[n], forms[n] = line, self.known.get(line) or self._of_group(line)
+                lines[n] = line
+                forms[n] = self.known.get(line) or self._varied.get(line) or self._of_group(line)
         at = word = begun = 0
         for n, form in enumerate(forms):
             if form is not None and not form.counts[1]:
@@ -293,7 +300,7 @@ class Shared:
                 (at, {**x, **own} if isinstance(x, dict) and "group_ranks" in x else x)
                 for at, x in form.others
             )
-            form = self.known[line] = evolve(form, others=tuple(given))
+            form = self._varied[line] = evolve(form, others=tuple(given))
         return form
 
     def _or_damaged(

@@ -111,13 +111,13 @@ def _unpickled(
     )
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _kinds(calls: tuple[Call, ...], layout: Layout, asked: tuple[str, ...]) -> list[Kind | None]:
     """Return what is looked at of each tensor."""
     return [kind_of(calls[order], slot, side, base, asked) for order, slot, side, base in layout.places]
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _columns(calls: tuple[Call, ...], layout: Layout) -> tuple[list[int], list[int], list[int]]:
     """Return where the gradients of parameters are, the weights, and what the optimizer takes."""
     grads, weights, taken = list[int](), list[int](), list[int]()

@@ -60,7 +60,7 @@ def _given(sheet: Sheet, taken: npt.NDArray[np.uint64]) -> Iterator[tuple[Hashab
 _Asking = tuple[list[tuple[Call, list[int]]], list[int], list[int], npt.NDArray[np.uint64]]
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _asking(calls: tuple[Call, ...], layout: Layout) -> _Asking:
     """Return the functions that take tensors, each with the columns of its results, and the columns of what they take:
 

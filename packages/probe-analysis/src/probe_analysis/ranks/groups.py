@@ -100,7 +100,6 @@ def made_by(sheet: Sheet) -> dict[Group, Made]:
     return found
 
 
-@lru_cache(maxsize=8)
 def _collective(calls: tuple[Call, ...]) -> list[Call]:
     return [call for call in calls if is_collective(collective(call) or "")]
 

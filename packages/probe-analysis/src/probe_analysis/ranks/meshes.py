@@ -54,7 +54,7 @@ def placed_by(sheet: Sheet) -> Meshes:
     return joined({}, *(_placed_by(run, sorted(orders)) for run in sheet.runs)) if orders else {}
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _placed_in_layout(layout: Layout) -> frozenset[int]:
     """Return the records that hold a DTensor."""
     return frozenset(order for order, _, _, base in layout.places if is_placed(base))
@@ -82,7 +82,7 @@ def _placed_by(run: CompactRun, orders: Sequence[int]) -> Meshes:
     return found
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _placed(
     calls: Sequence[Call], forms: Sequence[RecordForm], orders: Sequence[int]
 ) -> Sequence[tuple[int, str, int, Hashable]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ _FACTORS = np.array(
     [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], "uint64"
 )
 _LOW = np.uint64(32)
-#: How many rows are looked at together: of more, what is made on the way does not stay in the processor's cache.
-_AT_ONCE = 8
+_MINUS_ZERO = np.float64(-0.0).tobytes()
+#: Of how many columns it is found at once which rows hold the same: what is made on the way is some times as large.
+_AT_ONCE = 512
 
 
 @frozen(slots=False, eq=False)
@@ -57,9 +58,8 @@ class Layout:
         return np.array([math.prod(shape) if shape else -1 for shape in shapes], "int64")
 
     @cached_property
-    def among_whole(self) -> Mapping[int, int]:
-        """Return the place of each whole column among them."""
-        return {column: n for n, column in enumerate(self.whole.tolist())}
+    def among_whole(self) -> frozenset[int]:
+        return frozenset(self.whole.tolist())
 
     @cached_property
     def others(self) -> list[int]:
@@ -72,7 +72,7 @@ def layout_of(run: CompactRun) -> Layout:
     return _layout(tuple(form.tensors for form in run.forms))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _layout(records: tuple[Tensors, ...]) -> Layout:
     tensors = [x for record in records for x in record]
     places = [(order, *x[:3]) for order, record in enumerate(records) for x in record]
@@ -120,14 +120,14 @@ class Sheet:
         return [order for order, pairs in several if any(not _is_same(*pair) for pair in pairs)]
 
     @cached_property
-    def _floats(self) -> npt.NDArray[np.float64]:
-        """Return row x whole column x statistic."""
-        at = self.layout.begin[self.layout.whole][:, None] + np.arange(len(WHOLE))
-        found = np.empty((len(self.runs), *at.shape))
-        for row, run in zip(found, self.runs, strict=True):
-            row[:] = self._in_columns(run)[at]
-        found += 0.0  # -0.0 is 0.0
-        return found
+    def _floats(self) -> Sequence[npt.NDArray[np.float64]]:
+        """Return the floats of each run, where the first one has them."""
+        return [*map(self._in_columns, self.runs)]
+
+    @cached_property
+    def _four(self) -> npt.NDArray[np.int64]:
+        """Return where the floats of whole columns are: column x statistic."""
+        return self.layout.begin[self.layout.whole][:, None] + np.arange(len(WHOLE))
 
     def _in_columns(self, run: CompactRun) -> npt.NDArray[np.float64]:
         """Return the floats of a run where the first one has them."""
@@ -145,7 +145,7 @@ class Sheet:
         """Return row x column: a number that is the same for tensors that are the same; 0 where nothing tells them."""
         found = np.zeros((len(self.runs), len(self.layout.places)), "uint64")
         for codes, floats in zip(found, self._floats, strict=True):
-            codes[self.layout.whole] = _coded(floats)
+            codes[self.layout.whole] = _coded(floats[self._four] + 0.0)  # -0.0 is 0.0
         for column in self.layout.others:
             found[:, column] = [_code(self.tensor(row, column)) for row in range(len(self.runs))]
         for row, order in self.odd:
@@ -171,9 +171,8 @@ class Sheet:
         )
         at = at[whole]
         sizes = layout.sizes[at]
-        for n in range(0, len(found), _AT_ONCE):
-            some = self._floats[n : n + _AT_ONCE, at]
-            found[n : n + _AT_ONCE, whole] = telling(some, sizes) & (sizes >= 0)
+        for row, floats in zip(found, self._floats, strict=True):  # all at once take longer
+            row[whole] = telling(floats[self._four[at]], sizes) & (sizes >= 0)
         rest = {(row, n) for row in range(len(found)) for n in np.flatnonzero(~whole).tolist()}
         if self.odd:
             among = {column: n for n, column in enumerate(columns)}
@@ -211,9 +210,13 @@ class Sheet:
     def content(self, row: int, column: int) -> tuple[Hashable, Mapping[str, Any]] | None:
         """Return a tensor's mark, and itself, which may lack the floats in the mark; None where nothing tells it."""
         order, _, _, base = self.layout.places[column]
-        at = self.layout.among_whole.get(column)
-        if at is not None and not (row and (row, order) in self.odd):
-            return (*self.layout.heads[column], self._floats[row, at].tobytes()), base
+        if column in self.layout.among_whole and not (row and (row, order) in self.odd):
+            begin = self.layout.begin[column]
+            own = self._floats[row][begin : begin + len(WHOLE)].tobytes()
+            if _MINUS_ZERO in own:
+                own = (np.frombuffer(own) + 0.0).tobytes()
+            known = (*self.layout.heads[column], own)
+            return self._marks.setdefault(known, known), base  # a weight is in several records
         tensor = self.tensor(row, column)
         known = None if tensor is None else mark(tensor)
         return None if known is None or tensor is None else (known, tensor)
@@ -228,6 +231,10 @@ class Sheet:
     def _known(self) -> dict[int, int]:
         return {}
 
+    @cached_property
+    def _marks(self) -> dict[Hashable, Hashable]:
+        return {}
+
     def differing(self) -> list[int]:
         """Return the columns that not all runs hold alike."""
         return np.flatnonzero((self.codes != self.codes[0]).any(0)).tolist()
@@ -237,7 +244,8 @@ def parts_in(codes: npt.NDArray[np.uint64]) -> list[list[int]]:
     """Return of each column which rows have the same code but 0, as bits, the lowest row first."""
     known = dict[bytes, list[int]]()
     found = []
-    for column in _firsts(codes):
+    slabs = (codes[:, n : n + _AT_ONCE] for n in range(0, codes.shape[1], _AT_ONCE))
+    for column in chain.from_iterable(map(_firsts, slabs)):
         key = column.tobytes()
         if key not in known:
             bits = dict[int, int]()

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from pathlib import Path
 
 from attrs import evolve, field, frozen
 from probe_format.errors import FormatError
@@ -140,7 +141,7 @@ def order_of(found: Disagreement) -> tuple[int, bool, bool, int, int]:
     return found.call.order, found.reason != "call", made, -len(ranks), min(ranks, default=0)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)  # of many ranks they are large
 def _bits(ranks: tuple[int, ...]) -> int:
     return bits_of(ranks)
 
@@ -166,10 +167,9 @@ def summarised(block: RankBlock) -> StepSummary:
     runs: dict[bytes, list[CompactRun]] = {}
     lost, members = dict[int, str](), 0
     for run in sorted(block.runs, key=lambda each: each.rank.number or 0):
-        rank, opened = (
-            run.rank.number or 0,
-            Run(run.label, evolve(run.rank)),
-        )  # what is read goes with this one
+        rank = run.rank.number or 0
+        # What is read, and what a path keeps of itself, goes with this one.
+        opened = Run(run.label, evolve(run.rank, path=Path(run.rank.path)))
         try:
             compact = CompactRun.of(opened, shared, among=True)
         except FormatError as error:
@@ -195,13 +195,13 @@ def _key(run: CompactRun) -> bytes:
     return _digest(run.calls, tensors, f"{run.was_cut} {inside}")
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _digest(calls: tuple[Call, ...], tensors: tuple[Tensors, ...], end: str) -> bytes:
     shapes = ([(x[0], x[2]["shape"]) for x in each if x[1] == "parameter"] for each in tensors)
     told = *(f"{call.name} {call.parent}" for call in calls), *map(str, shapes), end
     return blake2b("\0".join(told).encode("utf-8", "backslashreplace")).digest()
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _modules(calls: tuple[Call, ...]) -> list[int]:
     return [call.order for call in calls if call.kind == "module" and not call.backward]
