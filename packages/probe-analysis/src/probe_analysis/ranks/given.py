@@ -83,17 +83,21 @@ class Given:
         if call.kind != "api" or call.backward or collective(call):
             return
         forms = {} if row.alike else row.held("", "form")
+        looked_at: dict[int, list[Value]] = {}
         for group in self.groups:
             if in_update(call) and group in self.apart:
                 continue
-            parts = next((row.parts[first] for first, bits in row.members.items() if bits & group), None)
-            if parts is None or (all_of(row.members.values()) & group).bit_count() < 2:
+            who = next((first for first, bits in row.members.items() if bits & group), None)
+            if who is None or (all_of(row.members.values()) & group).bit_count() < 2:
                 continue
+            parts = row.parts[who]
+            if who not in looked_at:
+                looked_at[who] = [*self._looked_at(call, parts)]
             if not row.alike:
                 if forms is None or len(within(forms, group)) > 1:
                     continue
                 yield from self._arguments(call, parts, row, group)
-            for value in parts.side("in") if not moves(call) else ():
+            for value in looked_at[who]:
                 self._tensor(call, value, row, group)
         first = next(iter(row.parts.values()))
         # What only moves or cuts what no record made has made nothing: it counts where something is computed with it.
@@ -112,15 +116,23 @@ class Given:
             else:
                 self.kept[call.name, slot, group] = call, expected
 
+    def _looked_at(self, call: Call, parts: Parts) -> Iterator[Value]:
+        """Yield the tensors that do not follow from others."""
+        for value in parts.side("in") if not moves(call) else ():
+            tensor = value.tensor
+            follows = (
+                tensor.get("requires_grad")
+                or _ends(value) in self.made
+                or in_update(call)
+                or is_divided(tensor)
+            )
+            if not follows or call.role(value.slot) in RUNNING:
+                yield value
+
     def _tensor(self, call: Call, value: Value, row: JointRow, group: int) -> None:
         slot, first = value.slot, value.tensor
         running = call.role(slot) in RUNNING
         self.norms += running
-        follows = (
-            first.get("requires_grad") or _ends(value) in self.made or in_update(call) or is_divided(first)
-        )
-        if not running and follows:
-            return
         every = row.tensors(value)
         held = {group: first} if every is None else within(every, group)
         if running and (every is None or len(held) > 1):

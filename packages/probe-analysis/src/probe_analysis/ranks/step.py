@@ -77,6 +77,7 @@ class _RanksOfStep:
     asked: Sequence[str]
     ranks: Mapping[int, Rank]
     _around: dict[str, frozenset[str]] = field(factory=dict, init=False)
+    _several: dict[tuple[tuple[int, ...], int], Sequence[tuple[int, int]]] = field(factory=dict, init=False)
 
     def row(self, joint: Joint, updates: Sequence[int], given: Given) -> Iterator[Disagreement]:
         call = next(iter(joint.values()))
@@ -132,22 +133,28 @@ class _RanksOfStep:
             groups = updates if reason == "update" else self.replicas.of(row.call)
             # What it returns differs because what it got does.
             follows = taken if reason == "update" and slot.startswith("output") else ()
-            for group in (each & ranks for each in groups):
-                if group & group - 1:
-                    yield from self._of_group(row.call, Expected(reason, slot, held), group, ranks, follows)
+            expected = Expected(reason, slot, held)
+            for group, first in self._several_of(tuple(groups), ranks):
+                if held is None or not (group in held or any(bits & group == group for bits in held)):
+                    yield from self._of_group(row.call, expected, group, ranks, follows)
+                elif group not in follows:
+                    self._agree(reason, (row.call.name, slot, first))  # at once, as most do
+
+    def _several_of(self, groups: tuple[int, ...], ranks: int) -> Sequence[tuple[int, int]]:
+        """Return which of some ranks are in each group, where several are, and the lowest of them."""
+        if (groups, ranks) not in self._several:
+            some = (each & ranks for each in groups)
+            self._several[groups, ranks] = [(each, lowest(each)) for each in some if each & each - 1]
+        return self._several[groups, ranks]
 
     def _of_group(
         self, call: Call, expected: Expected, group: int, ranks: int, follows: Collection[int]
     ) -> Iterator[Expected]:
-        """Yield what some replicas may not hold alike; keep at once that they do, as most do.
+        """Yield what some replicas do not hold alike, as far as that is to be judged.
 
         expected: of all ranks that make the call. follows: in which groups of them a difference is that of another.
         """
         reason, slot, held = expected.reason, expected.slot, expected.held
-        if held is not None and (group in held or any(bits & group == group for bits in held)):
-            if group not in follows:
-                self._agree(reason, (call.name, slot, lowest(group)))
-            return
         some = None if held is None else within(held, group)
         if some is None and ranks & ~group:
             what = f"{call.name}.{slot} has too many different ones to compare it in groups of replicas."
