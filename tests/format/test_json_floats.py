@@ -17,7 +17,7 @@ NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False), st.integers(-9, 9), st.none(), st.just("NaN")
 )
 TENSORS = st.fixed_dictionaries(
-    {"type": st.text(max_size=5), **{key: NUMBERS for key in ("Max", "Min", "Mean", "Norm")}}
+    {"type": st.text(max_size=5), **dict.fromkeys(("Max", "Min", "Mean", "Norm"), NUMBERS)}
 )
 RECORDS = st.recursive(
     TENSORS | st.text(max_size=5) | NUMBERS, lambda x: st.lists(x, max_size=4), max_leaves=8

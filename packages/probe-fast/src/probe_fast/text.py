@@ -11,13 +11,13 @@ def _loaded(place: Path) -> Any:
         function = ctypes.CDLL(str(place)).probe_fast_take_floats
     except OSError:
         return None
-    words, size, place = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p
-    function.argtypes, function.restype = (words, size, words, size, place, place, size * 2), None
+    text, size, room = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p
+    function.argtypes, function.restype = (text, size, text, size, room, room, size * 2), None
     return function
 
 
 _take = _loaded(Path(__file__).with_name("floats.so"))
-#: Where the library writes: to make one, all of it zero, takes a quarter of the time. Whoever takes it out has it alone.
+#: Where the library writes: making one, all of it zero, takes a quarter of the time. Who takes one out has it alone.
 _rooms: list[Any] = []
 
 

@@ -1,13 +1,14 @@
 """Take floats out of JSON text: by `probe_fast` (extra ``fast``), and where it is not installed by a pattern."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+_native: Callable[[bytes, Sequence[bytes]], tuple[bytes, bytes] | None] | None
 try:
     from probe_fast import take_floats as _native
 except ImportError:
-    _native = None  # type: ignore[assignment]
+    _native = None
 
 
 def take_floats(text: bytes, keys: Sequence[bytes]) -> tuple[bytes, bytes]:

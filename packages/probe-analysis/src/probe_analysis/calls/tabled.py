@@ -214,7 +214,7 @@ def _alike(opened: Any, raw: Any, names: Sequence[str], places: Sequence[int]) -
 
 
 def _bytes_of(raw: Any, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-    """Yield the bytes of a file in some spans, those of spans that touch together. spans: where each begins, its size."""
+    """Yield the bytes of a file in some spans: of those that touch together. spans: where each begins, and its size."""
     begin = end = 0
     for at, size in (*sorted(spans), (-1, 0)):
         if at != end:

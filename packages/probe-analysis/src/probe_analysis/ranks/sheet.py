@@ -64,7 +64,7 @@ class Layout:
     @cached_property
     def first_bytes(self) -> list[int]:
         """Return where the floats of each column begin, in bytes."""
-        return (8 * self.begin).tolist()
+        return [8 * begin for begin in self.begin.tolist()]
 
     @cached_property
     def others(self) -> list[int]:
@@ -132,7 +132,7 @@ class Sheet:
     @cached_property
     def _bytes(self) -> Sequence[memoryview]:
         """Return the same as bytes: to take four floats out of an array takes three times as long."""
-        return [memoryview(floats).cast("B") for floats in self._floats]
+        return [floats.data.cast("B") for floats in self._floats]
 
     @cached_property
     def _four(self) -> npt.NDArray[np.int64]:
@@ -174,23 +174,20 @@ class Sheet:
     def trusted(self, columns: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Return row x column, of some columns: whether equal marks mean equal contents."""
         found, layout = np.zeros((len(self.runs), len(columns)), bool), self.layout
-        asked = np.asarray(columns, "int64")
-        at = np.searchsorted(layout.whole, asked)
-        whole = (
-            layout.whole.take(at, mode="clip") == asked if len(layout.whole) else np.zeros(len(asked), bool)
-        )
-        at = at[whole]
+        asked = np.array(columns, "int64")
+        whole = np.isin(asked, layout.whole)
+        at = np.searchsorted(layout.whole, asked[whole])
         sizes = layout.sizes[at]
         for row, floats in zip(found, self._floats, strict=True):  # all at once take longer
             row[whole] = telling(floats[self._four[at]], sizes) & (sizes >= 0)
-        rest = {(row, n) for row in range(len(found)) for n in np.flatnonzero(~whole).tolist()}
+        rest = {(n, place) for n in range(len(found)) for place in np.flatnonzero(~whole).tolist()}
         if self.odd:
-            among = {column: n for n, column in enumerate(columns)}
-            odd = ((row, column) for row, order in self.odd for column in layout.of_record[order])
-            rest.update((row, among[column]) for row, column in odd if column in among)
-        for row, n in rest:
-            tensor = self.tensor(row, columns[n])
-            found[row, n] = tensor is not None and trusted(tensor)
+            among = {column: place for place, column in enumerate(columns)}
+            odd = ((n, column) for n, order in self.odd for column in layout.of_record[order])
+            rest.update((n, among[column]) for n, column in odd if column in among)
+        for n, place in rest:
+            tensor = self.tensor(n, columns[place])
+            found[n, place] = tensor is not None and trusted(tensor)
         return found
 
     def tensor(self, row: int, column: int) -> Mapping[str, Any] | None:
@@ -225,8 +222,8 @@ class Sheet:
             own = self._bytes[row][begin : begin + 8 * len(WHOLE)].tobytes()
             if _MINUS_ZERO in own:
                 own = (np.frombuffer(own) + 0.0).tobytes()
-            known = (*self.layout.heads[column], own)
-            return self._marks.setdefault(known, known), base  # a weight is in several records
+            told = (*self.layout.heads[column], own)
+            return self._marks.setdefault(told, told), base  # a weight is in several records
         tensor = self.tensor(row, column)
         known = None if tensor is None else mark(tensor)
         return None if known is None or tensor is None else (known, tensor)
