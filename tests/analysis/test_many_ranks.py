@@ -21,6 +21,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,10 +31,11 @@ import probe_analysis
 from probe_analysis import Ranks, ranks, trend
 from probe_analysis.calls import compact_run
 from probe_analysis.calls.compact_run import Shared
-from probe_analysis.calls.engine import in_processes, on_dask
+from probe_analysis.calls.engine import in_processes, on_dask, shares
 from probe_analysis.calls.run import runs_of
 from probe_analysis.cli.ranks import main
 from probe_analysis.ranks.held import bits_of
+from probe_analysis.ranks.sheet import parts_in
 from probe_analysis.ranks.summary import RankBlock, StepSummary, summarised
 from probe_format.errors import FormatError, ProbeError
 from pyarrow import parquet
@@ -158,6 +160,28 @@ def test_what_is_kept_does_not_grow_with_the_ranks(tmp_path: Path, monkeypatch: 
         parts = summaries(tmp_path / str(count), 16)
         sizes.append(len(pickle.dumps(reduce(StepSummary.with_, parts))))
     assert sizes[1] < 1.3 * sizes[0], sizes
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 3), (2, 511), (7, 513), (64, 1100), (130, 5)])
+def test_parts_are_the_rows_with_the_same_code(rows: int, columns: int) -> None:
+    draw = np.random.default_rng(rows)
+    codes = draw.integers(0, 2**64, 5, "uint64") | np.uint64(1)
+    some = np.append(codes, np.uint64(0))[draw.integers(0, 6, (rows, columns))]
+    some[:, 0] = draw.integers(0, 2**64, rows, "uint64") | np.uint64(1)  # one each
+    found = parts_in(some)
+    for column, parts in zip(some.T.tolist(), found, strict=True):
+        first = {code: column.index(code) for code in reversed(column) if code}
+        expected = {code: sum(1 << n for n, each in enumerate(column) if each == code) for code in first}
+        assert parts == [expected[code] for code in sorted(first, key=lambda each: first[each])]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+def test_each_part_is_in_one_share_and_the_last_ones_are_small(workers: int) -> None:
+    for count in range(200):
+        found = [*shares(range(count), workers)]
+        assert [each for share in found for each in share] == [*range(count)]
+        assert all(found) and len(found) >= min(count, workers)
+        assert max(map(len, found), default=0) <= 8 and len(found[-1] if found else ()) <= 2
 
 
 @pytest.mark.parametrize("form", WRITERS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -50,9 +52,10 @@ def test_all_keys_with_floats_are_taken_and_nothing_else(take: Take) -> None:
     assert take(b"", KEYS) == (b"", b"")
 
 
-def test_without_the_library_it_is_the_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_probe_fast_is_not_installed_it_is_the_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     text = b'[{"Max":1.5,"Min":-2e3,"Mean":0.0,"Norm":1E+2}]'
-    monkeypatch.setattr(json_floats, "_native", None)
-    assert json_floats.take_floats(text, KEYS) == json_floats.by_pattern(text, KEYS)
-    monkeypatch.setattr(json_floats, "_native", lambda *_: None)  # probe-fast without a compiler
-    assert json_floats.take_floats(text, KEYS) == json_floats.by_pattern(text, KEYS)
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "probe_fast", None)
+        importlib.reload(json_floats)
+        assert json_floats.take_floats(text, KEYS) == json_floats.by_pattern(text, KEYS)
+    importlib.reload(json_floats)

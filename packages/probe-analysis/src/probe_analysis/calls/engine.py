@@ -7,7 +7,6 @@ scheduler of our own.
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import threading
@@ -56,7 +55,7 @@ def in_processes(workers: int) -> Engine:
     """Return an engine of so many processes on this machine. It raises ProbeError where one of them is killed."""
 
     def run(work: Any, parts: Any, unite: Any, done: Done | None = None) -> Any:
-        each = [*_shares([*parts], workers)]
+        each = [*shares([*parts], workers)]
         some = partial(in_process, work, unite=unite)
         # What was not forked shares no lock with threads of this process.
         with ProcessPoolExecutor(min(workers, len(each)), get_context("spawn"), _end_at_once) as pool:
@@ -81,14 +80,14 @@ def in_processes(workers: int) -> Engine:
 _TOGETHER = 8
 
 
-def _shares(parts: Sequence[T], workers: int) -> Iterator[Sequence[T]]:
+def shares(parts: Sequence[T], workers: int) -> Iterator[Sequence[T]]:
     """Yield parts that one process unites, so that they need not come here one by one: the fewer are left, the smaller.
 
     All processes get as many, but at the end, so that none has to wait for long.
     """
     left = parts
     while left:
-        size = max(1, min(_TOGETHER, math.ceil(3 * len(left) / (4 * workers))))
+        size = max(1, min(_TOGETHER, round(3 * len(left) / (4 * workers))))
         for _ in range(workers):
             if left:
                 yield left[:size]
