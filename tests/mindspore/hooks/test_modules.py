@@ -260,6 +260,32 @@ def test_parameters_of_the_model_itself_are_told(tmp_path: Path) -> None:
     ]
 
 
+_CALL = nn.Cell.__call__
+
+
+class Bound(nn.Dense):
+    __call__ = nn.Cell.__call__
+
+
+class Saved(nn.Dense):
+    def __call__(self, *args: Any) -> Any:
+        return _CALL(self, *args)
+
+
+def test_a_class_may_have_bound_the_call_of_cells(tmp_path: Path) -> None:
+    net = nn.SequentialCell(Bound(2, 2), Bound(2, 2), Saved(2, 2), nn.Dense(2, 2))
+    step = ms.value_and_grad(lambda x: net[2](net[0](x)).sum(), None, net.trainable_params())
+    data = capture(tmp_path, lambda: step(tensor(1, 2)), net, level="L0")
+    assert {name for name in data if "forward" in name} == {"Cell.0.Bound.forward.0"}
+    assert "Cell.0.Bound.backward.0" in data and vars(Bound)["__call__"] is nn.Cell.__call__ is _CALL
+    not_seen = report(tmp_path / "dump")["not_seen"]
+    assert {each["what"]: each["why"] for each in not_seen if each["what"].startswith("Cell.")} == {
+        "Cell.1.Bound": "not called in this step",
+        "Cell.2.Saved": "no call was seen, of a class with a __call__ of its own",
+        "Cell.3.Dense": "not called in this step",
+    }
+
+
 def test_the_flavour_of_plain_mindspore() -> None:
     assert CELLS.framework == "mindspore" and nn.Optimizer in CELLS.optimizers
 

@@ -8,6 +8,7 @@ copies, pickles, compilations and the user's own hooks find the Cells unchanged.
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 from attrs import define, field, frozen
@@ -18,7 +19,7 @@ from probe_runtime.collect import (
     models_of,
     tracked_parameters,
 )
-from probe_runtime.patching import Held, Nested, listening, place
+from probe_runtime.patching import Held, Nested, bound_elsewhere, listening, place
 
 from probe_mindspore.module_kind import CELLS, ModuleKind, late_torch
 
@@ -30,6 +31,7 @@ OnCall = Callable[[TrackedModule, Any, tuple[Any, ...], dict[str, Any], Callable
 #: called with (cell, args); returns what is to be called at the end of the call
 Begins = Callable[[Any, tuple[Any, ...]], Callable[[], None] | None]
 
+_OWN_CALL = "no call was seen, of a class with a __call__ of its own"
 _TRACED = (
     'inside a compiled graph, if it was called: a function under @jit(capture_mode="trace") holds it, and what is '
     "traced is seen from outside only"
@@ -127,7 +129,10 @@ class CellTable(AnyModuleTable):
             if entry.base in self.elsewhere:
                 continue
             compiled = entry.base in self.in_graphs or (inside and entry.base.startswith(inside))
-            why = _TRACED if id(entry.module) in self.traced else self.uncalled
+            own = all(
+                type(entry.module).__call__ is not each.__call__ for each in self.module_kind.patched_classes
+            )
+            why = _OWN_CALL if own else _TRACED if id(entry.module) in self.traced else self.uncalled
             yield entry.base, "inside a compiled graph" if compiled else why
 
     def add_traced(self, cell: Any) -> None:
@@ -202,7 +207,9 @@ def patched_call(table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -
 
     muted: returns whether the calls of this thread are not to be recorded.
     """
-    places = [place(owner, "__call__", _calling) for owner in table.module_kind.patched_classes]
+    patched, kinds = table.module_kind.patched_classes, [type(e.module) for e in table.entries.values()]
+    owners = *patched, *chain.from_iterable(bound_elsewhere(kinds, owner, "__call__") for owner in patched)
+    places = [place(owner, "__call__", _calling) for owner in owners]
     return listening(_watching, _CallWatcher(table, on_call, muted), places)
 
 

@@ -6,7 +6,7 @@ from .early_bindings import NEVER_SCANNED, Scan
 from .introspection import guards, suspended
 from .lookup import Listed, function_of, go_down, is_function, name_of, resolve_owner
 from .patches import Patches, Prepared
-from .places import Function, Place, original_of, without_ours
+from .places import Function, Place, bound_elsewhere, original_of, without_ours
 from .regions import Regions
 from .registry import Held, attributes_of, listening, place, replaced
 from .stand_in import stand_in
@@ -14,7 +14,8 @@ from .switch import Label, Nested, Switch, Tap, is_muted, muted, quiet, thread
 
 __all__ = [
     "NEVER_SCANNED", "RISK_LEVELS", "Apis", "Function", "Held", "Label", "Listed", "Nested", "Patches",
-    "Place", "Prepared", "Regions", "Scan", "Switch", "Tap", "api_list", "attributes_of", "function_of",
+    "Place", "Prepared", "Regions", "Scan", "Switch", "Tap", "api_list", "attributes_of", "bound_elsewhere",
+    "function_of",
     "go_down", "guards", "is_function", "is_muted", "listening", "muted", "name_of", "original_of",
     "patches", "place", "quiet", "replaced", "resolve_owner", "stand_in", "suspended", "thread",
     "without_ours",

@@ -6,7 +6,8 @@ somebody else has put there meanwhile is theirs from then on, and stays.
 
 import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -207,6 +208,14 @@ def original_of(function: Any) -> Any:
     while (known := _known(function)) is not None:
         function = known.original
     return function
+
+
+def bound_elsewhere(kinds: Iterable[type], owner: type, name: str) -> list[type]:
+    """Return which of some classes, and of their bases, hold the owner's function of this name as their own."""
+    every = chain.from_iterable(kind.__mro__ for kind in kinds)
+    bases = {id(base): base for base in every if name in vars(base)}  # by identity: a class may have no hash
+    theirs = original_of(getattr(owner, name))
+    return [base for base in bases.values() if base is not owner and original_of(vars(base)[name]) is theirs]
 
 
 def originals_by_id() -> dict[int, Any]:

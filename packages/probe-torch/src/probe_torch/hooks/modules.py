@@ -7,8 +7,7 @@ TorchScript and the user's own hooks see the modules as they are.
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from probe_runtime.collect import (
     models_of,
     tracked_parameters,
 )
-from probe_runtime.patching import Held, Nested, listening, original_of, place
+from probe_runtime.patching import Held, Nested, bound_elsewhere, listening, place
 from probe_runtime.patching import thread as _thread
 from torch import nn
 
@@ -132,24 +131,10 @@ def plain_path(name: str) -> str:
 
 def patched_call(table: ModuleTable, on_call: OnCall) -> Held:
     """Send calls of the table's modules through ``on_call`` until the result is undone."""
-    owners = [nn.Module, *_holding_call(table.entries.values())]
-    return listening(
-        _watching, (table.entries, on_call), [place(owner, "__call__", _calling) for owner in owners]
-    )
-
-
-def _holding_call(entries: Iterable[TrackedModule]) -> list[type]:
-    """Return the classes of modules, and their bases, that hold `nn.Module.__call__` as their own."""
-    kinds = list(map(type, [entry.module for entry in entries]))
-    kinds = list(
-        dict(zip(map(id, kinds), kinds, strict=True)).values()
-    )  # by identity: a class may have no hash
-    bases = list(chain.from_iterable([kind.__mro__ for kind in kinds]))
-    owners = [
-        base for base in dict(zip(map(id, bases), bases, strict=True)).values() if "__call__" in vars(base)
-    ]
-    theirs = original_of(nn.Module.__call__)
-    return [x for x in owners if x is not nn.Module and original_of(vars(x)["__call__"]) is theirs]
+    kinds = [type(entry.module) for entry in table.entries.values()]
+    owners = nn.Module, *bound_elsewhere(kinds, nn.Module, "__call__")
+    places = [place(owner, "__call__", _calling) for owner in owners]
+    return listening(_watching, (table.entries, on_call), places)
 
 
 def outermost_calls(begins: Callable[[nn.Module], None]) -> Held:
