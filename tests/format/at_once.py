@@ -5,12 +5,12 @@ import threading
 import traceback
 
 
-def in_threads(work, *arguments, meanwhile=lambda: None):
-    """Do the work once for each of the arguments. meanwhile: called again and again until all is done."""
+def in_threads(work, *arguments, meanwhile=None):
+    """Do the work once for each of the arguments. meanwhile: called again and again until all is done, if given."""
     threads = [threading.Thread(target=work, args=(each,)) for each in arguments]
     for thread in threads:
         thread.start()
-    while any(thread.is_alive() for thread in threads):
+    while meanwhile is not None and any(thread.is_alive() for thread in threads):
         meanwhile()
     for thread in threads:
         thread.join()
