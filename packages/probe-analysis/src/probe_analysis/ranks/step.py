@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from attrs import define, evolve, field
 from probe_format import Rank
@@ -77,7 +78,7 @@ class _RanksOfStep:
     asked: Sequence[str]
     ranks: Mapping[int, Rank]
     _around: dict[str, frozenset[str]] = field(factory=dict, init=False)
-    _several: dict[tuple[tuple[int, ...], int], Sequence[tuple[int, int]]] = field(factory=dict, init=False)
+    _known: dict[Any, Sequence[tuple[int, int | None]]] = field(factory=dict, init=False)
 
     def row(self, joint: Joint, updates: Sequence[int], given: Given) -> Iterator[Disagreement]:
         call = next(iter(joint.values()))
@@ -134,18 +135,26 @@ class _RanksOfStep:
             # What it returns differs because what it got does.
             follows = taken if reason == "update" and slot.startswith("output") else ()
             expected = Expected(reason, slot, held)
-            for group, first in self._several_of(tuple(groups), ranks):
-                if held is None or not (group in held or any(bits & group == group for bits in held)):
+            for group, first in self._divided(tuple(groups), ranks, held):
+                if first is None:
                     yield from self._of_group(row.call, expected, group, ranks, follows)
                 elif group not in follows:
-                    self._agree(reason, (row.call.name, slot, first))  # at once, as most do
+                    self._agree(reason, (row.call.name, slot, first))
 
-    def _several_of(self, groups: tuple[int, ...], ranks: int) -> Sequence[tuple[int, int]]:
-        """Return which of some ranks are in each group, where several are, and the lowest of them."""
-        if (groups, ranks) not in self._several:
+    def _divided(
+        self, groups: tuple[int, ...], ranks: int, held: Held | None
+    ) -> Sequence[tuple[int, int | None]]:
+        """Return which of some ranks are in each group, where several are; and the lowest if they hold the same."""
+        key = groups, ranks, None if held is None else frozenset(held)
+        if key not in self._known:
             some = (each & ranks for each in groups)
-            self._several[groups, ranks] = [(each, lowest(each)) for each in some if each & each - 1]
-        return self._several[groups, ranks]
+            same = (held or {}).keys()
+            self._known[key] = [
+                (each, lowest(each) if each in same or any(bits & each == each for bits in same) else None)
+                for each in some
+                if each & each - 1
+            ]
+        return self._known[key]
 
     def _of_group(
         self, call: Call, expected: Expected, group: int, ranks: int, follows: Collection[int]
