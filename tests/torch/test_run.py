@@ -136,6 +136,15 @@ def test_a_run_without_a_step_says_so(tmp_path: Path) -> None:
     assert not list((tmp_path / "dump").glob("step*"))
 
 
+@pytest.mark.parametrize("models", [[], ["--models", "[Neet]"]])
+def test_a_step_without_a_model_is_no_call_that_never_came(models: list[str], tmp_path: Path) -> None:
+    rule = ["--step_ends", "calls:__main__:one_step", "--dump_path", "dump", "--level", "mix", *models]
+    said = run(tmp_path, "run", *rule, str(LOOPS), "without_optimizer").stderr
+    assert "recorded: __main__:one_step was called, but there was no model." in said
+    assert ("there is no model yet" in said) == (not models)
+    assert ("no module is of a class that models names: Neet" in said) == bool(models)
+
+
 LATE = """
 import torch
 net = torch.nn.Sequential(torch.nn.Linear(2, 2))

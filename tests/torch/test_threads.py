@@ -282,6 +282,30 @@ def test_gradients_are_not_read_while_another_thread_may_set_them(tmp_path: Path
     assert [any("without a hook" in what for what in whats) for whats in said] == [True, False, True]
 
 
+def test_a_thread_that_only_computes_sets_no_gradients(tmp_path: Path) -> None:
+    """As a server's, which answers another request: nothing is missed there."""
+    model = nn.Sequential(nn.Linear(2, 2))
+
+    def serve(wait: Callable[[], None]) -> None:
+        with torch.inference_mode():
+            model(torch.ones(2))
+            wait()
+            model(torch.ones(2))
+
+    with opened(tmp_path, level="L0") as debugger:
+        debugger.start(model)
+        with beside(serve):
+            debugger.stop()
+            debugger.step()
+        with beside(serve):
+            one_step(debugger, model)
+        one_step(debugger, model)  # alone, what a thread made stay goes
+    assert [report(tmp_path / "dump", step)["not_seen"] for step in range(2)] == [
+        [],
+        [{"what": "Module.0.Linear", "why": "not called in this step"}],
+    ]
+
+
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 def test_an_update_goes_on_whose_hooks_a_stop_takes_away(level: str, tmp_path: Path) -> None:
     """torch goes through its table of hooks on optimizers, which must not change under it."""

@@ -6,7 +6,8 @@ from types import FrameType
 from probe_runtime.collect import other_threads
 
 # Where torch runs what trains; and where its threads are that load data, and call functions as well.
-_TRAINING = ("torch.nn.", "torch.autograd", "torch._tensor", "torch.optim.", "torch.functional")
+_SETTING = ("torch.autograd", "torch._tensor", "torch.optim.")
+_TRAINING = (*_SETTING, "torch.nn.", "torch.functional")
 _LOADING = "torch.utils.data."
 
 
@@ -18,6 +19,12 @@ def others_train() -> bool:
         if trains and not any(place.startswith(_LOADING) for place in places):
             return True
     return False
+
+
+def others_set_gradients() -> bool:
+    """Return whether another thread is inside a backward pass or an update, so that it does not only compute."""
+    every = (place for _, frame in other_threads() for place in _modules(frame))
+    return any(place.startswith(_SETTING) for place in every)
 
 
 def _modules(frame: FrameType | None) -> Iterator[str]:

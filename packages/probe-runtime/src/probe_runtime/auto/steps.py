@@ -82,6 +82,7 @@ class AutoSteps:
     _grad_in_evaluation: bool = False
     _is_forward_seen: bool = False
     _follows_on: bool = False
+    _has_begun: bool = False
     _told: set[str] = field(factory=set)
     _ready_for: list[int] = field(factory=list)
 
@@ -229,10 +230,12 @@ class AutoSteps:
 
     def _begin(self) -> None:
         models = list(self.scene.models())
+        self._has_begun = True
         if not models and self.scene.named:
             self._once(f"no module is of a class that models names: {', '.join(self.scene.named)}.")
-        if not models and self.session.config.level != "L1":
+        elif not models and self.session.config.level != "L1":
             self._once("there is no model yet; where no optimizer trains it, name its class: models: [Net].")
+        if not models and self.session.config.level != "L1":
             return
         if self.found is None:
             self._introduce(models)
@@ -341,7 +344,8 @@ class AutoSteps:
 
     def _why_none(self) -> str:
         if self.rule.kind == "calls":
-            return f"{self.rule.which} was never called"
+            called = "was called, but there was no model" if self._has_begun else "was never called"
+            return f"{self.rule.which} {called}"
         if not self.scene.optimizers():
             return (
                 "no optimizer was there (a loop that changes weights by itself is not seen; name its function: "

@@ -66,6 +66,11 @@ class BackwardRecords:
             edges, outputs, self._taps.append, partial(BackwardRecords._back, self, call)
         )
 
+    @property
+    def may_come(self) -> bool:
+        """Return whether a call had a graph that a backward pass can go through, as far as calls are tapped."""
+        return bool(self._taps) or not any(self._wants.values())
+
     def leftovers(self) -> None:
         """Write the sums of gradients that lack a share when the step ends."""
         with self._leaf.aside():

@@ -12,7 +12,7 @@ from probe_runtime.collect import Collector, TrackedParameter, faults_reported, 
 
 from probe_torch.aside import apart, aside
 from probe_torch.optimizer_hooks import KEYS
-from probe_torch.training_threads import others_train
+from probe_torch.training_threads import others_set_gradients, others_train
 
 from .modules import ModuleTable
 from .updates import before_updates
@@ -76,11 +76,13 @@ class ParameterGradients:
     collector: gets the gradients.
     table: the modules whose parameters are hooked.
     missing: whether a parameter lost its hook since the last `hook`, because it was swapped.
+    _overtaken: whether another thread was met that sets gradients, so that some may be missed.
     """
 
     collector: Collector
     table: ModuleTable
     missing: bool = False
+    _overtaken: bool = False
     _hooked: dict[int, _Hooked] = field(factory=dict)
 
     @property
@@ -95,6 +97,7 @@ class ParameterGradients:
             return
         with aside():
             wanting, alone = [], not others_train()
+            self._overtaken = not alone and others_set_gradients()
             for entry in self.table.parameters():
                 known = self._hooked.get(id(entry.parameter))
                 if known is not None and not known.in_place:
@@ -167,10 +170,11 @@ class ParameterGradients:
         missing = [known for which, known in hooked.items() if which not in arrivals]
         readable = [known for known in missing if known.before is not _UNREAD]
         if missing and others_train():
+            self._overtaken |= others_set_gradients()
             groups = () if optimizer is None else optimizer.param_groups
             own = {id(p) for group in groups for p in group["params"]}
             readable = [known for known in readable if id(known.entry.parameter) in own]
-        if len(readable) < len(missing):
+        if len(readable) < len(missing) and (self._overtaken or self.collector.recorder.backward.may_come):
             what = "gradients that arrive without a hook (FSDP sets them itself)"
             self.collector.coverage.unseen(what, _ELSEWHERE)
         for known in readable:
