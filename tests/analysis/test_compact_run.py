@@ -85,6 +85,14 @@ def test_nothing_of_a_table_is_lost(dump: Path, tmp_path: Path) -> None:
             "input_kwargs": {"dim": {"type": "int", "value": rank // 4}},
             "output": [{**odd, "Max": 2**40 + rank, "Min": 7, "Mean": 3.5, "Norm": 4.0}],
         }
+        quantised = {**odd, "dtype": "torch.qint8", "Min": 0.0, "Mean": 0.5, "Norm": 1.0}
+        records["Tensor.dequantize.0.forward"] = {
+            "input_args": [{**quantised, "Max": 3.5 if rank == 4 else 3}],
+            "input_kwargs": {},
+            "output": [
+                {**odd, "Max": 3, "Min": 0, "Mean": 0.5, "Norm": 1.0} | ({"md5": "0a"} if rank == 4 else {})
+            ],
+        }
         write(dump, rank, records, framework="pytorch", dump_data_dir=None)
     probe_analysis.export(dump, tmp_path / "tables")
     shared = Shared()

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import plain_dump
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -282,6 +283,24 @@ def test_tables_of_another_form_are_skipped(table: str, column: str, some: Path,
         if (table, type(found)) != ("arguments", probe_analysis.Trend):  # which reads no arguments
             assert [*found.skipped] == ["step0/rank5"]
             assert f"{file} has no column {column}" in found.skipped["step0/rank5"]
+
+
+@pytest.mark.parametrize("ranks_of_it", [(1,), (0, 2)])
+def test_a_record_that_the_export_could_not_read_is_told(
+    ranks_of_it: tuple[int, ...], tmp_path: Path
+) -> None:
+    """In the tables as in the files: such a rank is skipped, and no value of it is said to be finite."""
+    for rank in range(4):
+        records = plain_dump.records(random.Random(0), 0, 0)
+        if rank in ranks_of_it:
+            records["Functional.layer_norm.0.forward"]["output"][0]["Max"] = "oops"
+        write(tmp_path / "dump", rank, records)
+    probe_analysis.export(tmp_path / "dump", tmp_path / "tables")
+    found = [ranks(tmp_path / name) for name in ("dump", "tables")]
+    assert found[0].sentence == found[1].sentence and found[1].first is None
+    assert [*found[0].skipped] == [*found[1].skipped] == [f"step0/rank{rank}" for rank in ranks_of_it]
+    told = [probe_analysis.first_non_finite(tmp_path / name).skipped for name in ("dump", "tables")]
+    assert [*told[0]] == [*told[1]] == [f"step0/rank{rank}" for rank in ranks_of_it]
 
 
 @pytest.mark.parametrize("form", WRITERS)

@@ -136,8 +136,9 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_runtime.notice": {"Notices", "log", "log_once", "notice", "user_frame"},
     "probe_runtime.patching": {
         "Apis", "Function", "Held", "Label", "Listed", "NEVER_SCANNED", "Nested", "Patches", "Place", "Prepared",
-        "RISK_LEVELS", "Regions", "Scan", "Switch", "Tap", "api_list", "attributes_of", "bound_elsewhere", "function_of", "go_down",
-        "guards", "is_function", "is_muted", "listening", "muted", "name_of", "original_of", "patches", "place",
+        "RISK_LEVELS", "Regions", "Scan", "Switch", "Tap", "api_list", "attributes_of", "bound_elsewhere",
+        "function_of", "go_down", "guards", "is_function", "is_muted", "listening", "muted", "name_of",
+        "original_of", "patches", "place",
         "quiet", "replaced", "resolve_owner", "stand_in", "suspended", "thread", "without_ours",
     },
     "probe_runtime.planning": {"CountedFiles", "DumpPlan", "loss_in", "outcome", "typical_numbers", "wanted"},

@@ -25,7 +25,7 @@ from probe_analysis.compare.level import Size, own_level, size_of, unit_of
 from probe_analysis.compare.levels import SIDES, Column
 
 from .run import Call, Run
-from .tabled import Tables
+from .tabled import Tables, statistic
 
 #: The parts of a record that a call got.
 GOT = ("input_args", "input_kwargs", "input")
@@ -163,15 +163,19 @@ class Tabled:
         """Return what is in a record of other tables, by its form; None where only its rows tell that."""
         form, rows = self.forms[number], self.rows[number][0]
         numbers = tables.numbers[rows.start : rows.stop]
-        if len(form.tensors) != len(rows) or not np.isfinite(numbers).all():
+        bare = tables.tensors[1].bare[rows.start : rows.stop].all()
+        if len(form.tensors) != len(rows) or not bare or not np.isfinite(numbers).all():
             return None
         floats, rest = list[float](), list[Any]()
         for own, (_, _, tensor, keys, more) in zip(numbers.tolist(), form.tensors, strict=True):
-            found = dict(zip(WHOLE, own, strict=True))
-            if not found.keys() >= {*more}:
+            dtype = str(tensor["dtype"])
+            found = {key: statistic(key, x, dtype) for key, x in zip(WHOLE, own, strict=True)}
+            if keys != tuple(key for key, x in found.items() if type(x) is float) or {*keys, *more} != {
+                *WHOLE
+            }:
                 return None
             floats += [found[key] for key in keys]
-            rest += [_flag_or_integer(found[key], str(tensor["dtype"])) for key in more]
+            rest += [found[key] for key in more]
         return form, floats, rest
 
     def others(self, tables: Tables) -> dict[int, dict[str, str]]:
@@ -382,10 +386,6 @@ class Shared:
         if key not in self._forms:
             self._forms[key] = RecordForm(Tensors(tensors), *form[1:])
         return self._forms[key], numbers, rest
-
-
-def _flag_or_integer(x: float, dtype: str) -> bool | int:
-    return bool(x) if "bool" in dtype.lower() else int(x)
 
 
 def _told_apart(values: Iterable[Value]) -> tuple[list[tuple[Any, ...]], list[float], list[Any]]:

@@ -31,7 +31,7 @@ _KEYS = {"original_dtype": "dtype", **_TEXTS, **{key.lower(): key for key in KEY
 _JSON = ("device_mesh", "layout")
 _MARKS = ("raised", "label", "incomplete", "in_backward", "partial")
 #: The columns of records, tensors and arguments that are the same on ranks that make the same calls.
-_SAME = ("record", *_MARKS, "extra"), _FORM, ("record", "slot")
+_SAME = ("record", *_MARKS, "error", "extra"), _FORM, ("record", "slot")
 _PLACE = re.compile(r"step=([^/]+)/rank=(\d+)/(?:(graph|pynative)-)?([^/]+)\.parquet$")
 
 
@@ -173,8 +173,12 @@ class AlikeColumns:
         """Return which tensors have no text, and a dtype of floats."""
         dtypes = self.table["original_dtype"].to_pylist()
         floats = {dtype: "float" in dtype.lower() or "complex" in dtype for dtype in {*dtypes}}
-        found = np.fromiter((floats[dtype] for dtype in dtypes), bool, len(dtypes))
-        return found & np.all([self.table[name].is_null().to_pylist() for name in _TEXTS], axis=0)
+        return np.fromiter((floats[dtype] for dtype in dtypes), bool, len(dtypes)) & self.bare
+
+    @cached_property
+    def bare(self) -> Any:
+        """Return which tensors have no text."""
+        return np.all([self.table[name].is_null().to_pylist() for name in _TEXTS], axis=0)
 
 
 #: AlikeColumns by their bytes, and names of columns -> their places by schemas: what ranks that are read one after the
@@ -245,7 +249,8 @@ class Tables(Mapping[str, Any]):
         """Return whether other tables are the same but for numbers, texts and arguments."""
         pairs = zip(*((x.records, x.tensors[1], x.arguments[1]) for x in (self, other)), _SAME, strict=True)
         alike = (a is b or a.table.select(names).equals(b.table.select(names)) for a, b, names in pairs)
-        return all(alike) and bool((self.whole == other.whole).all())
+        read = self.records.table["error"]
+        return read.null_count == len(read) and all(alike) and bool((self.whole == other.whole).all())
 
     @cached_property
     def rows(self) -> Mapping[str, tuple[range, range]]:
@@ -267,14 +272,19 @@ class Tables(Mapping[str, Any]):
         return self.made(self._order[name], *self.rows[name])
 
     def made(self, number: int, tensors: range, arguments: range) -> Any:
-        """Return a record. number: its row. tensors, arguments: the rows that are of it."""
+        """Return a record. number: its row. tensors, arguments: the rows that are of it.
+
+        Raises DamagedError for one that could not be read when the tables were made.
+        """
+        (told,) = self.records.table.slice(number, 1).to_pylist()
+        if told["error"]:
+            raise DamagedError(str(told["error"]))
         rows = [(row["slot_order"], row["slot"], _tensor(row)) for row in _rows(self.tensors, tensors)]
         for row in _rows(self.arguments, arguments):
             rows.append((row["slot_order"], row["slot"], loads(row["json"].encode())))
         rows.sort(key=lambda row: row[0])
         if len(rows) == 1 and not rows[0][1]:
             return rows[0][2]  # a saved value
-        (told,) = self.records.table.slice(number, 1).to_pylist()
         marks = {key: told[key] for key in _MARKS if told[key] is not None}
         tree: dict[Any, Any] = {}
         for _, slot, value in rows:
@@ -334,19 +344,25 @@ def _grown(tree: Mapping[Any, Any]) -> dict[str, Any]:
     return found
 
 
+def statistic(key: str, x: Any, dtype: str) -> Any:
+    """Return a statistic as a tensor object has it, of a float in a table. key: which."""
+    if key in ("Max", "Min"):
+        if "bool" in dtype.lower():
+            return bool(x)
+        if "int" in dtype.lower() and float(x).is_integer():  # that of a quantised tensor may be none
+            return int(x)
+    return finite(x)
+
+
 def _tensor(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tensor object that a row is of."""
     skip = ("record", "slot_order", "slot", "recompute", "backward_pass", "extra")
     found = {
         _KEYS.get(key, key): value for key, value in row.items() if value is not None and key not in skip
     }
-    whole = "int" in found["dtype"].lower()
-    for key in KEYS:
-        if key in found and key not in COUNTS:
-            exact = whole and key in ("Max", "Min") and float(found[key]).is_integer()
-            found[key] = int(found[key]) if exact else finite(found[key])
-    if "bool" in found["dtype"].lower():
-        found |= {key: bool(found[key]) for key in ("Max", "Min") if key in found}
+    found |= {
+        key: statistic(key, found[key], found["dtype"]) for key in KEYS if key in found and key not in COUNTS
+    }
     for key in _JSON:
         if key in found and found[key][:1] in '[{"':
             found[key] = loads(found[key].encode())
