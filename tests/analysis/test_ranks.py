@@ -224,6 +224,15 @@ def test_ranks_that_are_missing_are_noted(tmp_path: Path) -> None:
     assert found.notes[1].startswith("There is no rank 2, though")
 
 
+def test_which_ranks_a_step_lacks_is_told(tmp_path: Path) -> None:
+    """Of the step that lacks them, whether it is the first or another."""
+    relu = {"Functional.relu.0.forward": {"input_args": [tensor()], "output": [tensor()]}}
+    for step, rank in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 0), (2, 2)):
+        write(tmp_path, rank, relu, step)
+    said = ["step0 lacks rank 2, which other steps have.", "step2 lacks rank 1, which other steps have."]
+    assert [note for note in ranks(tmp_path).notes if "lacks" in note] == said
+
+
 def test_a_table_is_written(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "table.csv"
     assert main([str(runs / "touched_weight=L0"), "-o", str(file), "--groups", "0-2"]) == 1

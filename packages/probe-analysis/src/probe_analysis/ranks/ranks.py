@@ -204,10 +204,10 @@ class _Steps:
         gaps = sorted(set(range(max(numbers))) - numbers - torn)
         if gaps:
             yield f"There is no rank {_listed(gaps)}, though there are higher ones: it was not dumped, or is not here."
-        first = next(iter(self.compared.values()))
+        every = all_of(self.compared.values())
         for label, ranks in self.compared.items():
-            if ranks != first:
-                yield f"{label} has the ranks {_listed(ranks_in(ranks))} alone."
+            if lacks := ranks_in(every & ~ranks):
+                yield f"{label} lacks {ranks_text(lacks)}, which other steps have."
 
 
 _SHOWN = 4
