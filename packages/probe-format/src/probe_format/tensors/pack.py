@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 from probe_format.checksum import crc32, stream_crc32
 from probe_format.errors import DamagedError
 from probe_format.excerpts import brief
+from probe_format.names import MAX_BYTES
 from probe_format.plain_files import refuse_link
 
 _MAGIC, _START, _HEAD = b"PrbE", struct.Struct("<4sI"), struct.Struct("<QIHH")
@@ -22,7 +23,8 @@ _MAGIC, _START, _HEAD = b"PrbE", struct.Struct("<4sI"), struct.Struct("<QIHH")
 _ALIGNED = 64
 _MOST, _PIECE = 512, 1 << 20
 _PACK = re.compile(r"[0-9]{3,18}\.pack", re.ASCII)
-_NAME = re.compile(rb"[A-Za-z0-9._-]{1,251}\.(?:pt|npy)")
+#: What `names.safe_file_name` gives, with either ending.
+_NAME = re.compile(rb"(?!.{%d})[A-Za-z0-9._-]+\.(?:pt|npy)" % (MAX_BYTES + 1))
 
 
 @frozen
