@@ -100,13 +100,11 @@ def unpack_rank(rank: Rank) -> tuple[int, list[str]]:
 
     Raises FormatError where a run may still append to the packs, OSError when a file cannot be written.
     """
-    rank = evolve(
-        rank, file=None
-    )  # the packs hold what all documents name, and the journal says whether they grow
-    if rank.source == "journal":
+    rank = evolve(rank, file=None)  # the packs hold what all its documents name
+    path = rank.path / layout.JOURNAL
+    if path.is_file() and (rank.source == "journal" or (rank.report and rank.report.state == "open")):
         if not rank.packed:
             return 0, []
-        path = rank.path / layout.JOURNAL
         raise FormatError(
             f"{path} is of a run that goes on or was killed. Run 'probe recover' when it has ended."
         )
