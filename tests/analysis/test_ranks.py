@@ -243,3 +243,52 @@ def test_a_table_is_written(runs: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert "the odd one out: rank 1" in capsys.readouterr().out
     assert main([str(runs / "honest=L0"), "--groups", "zero"]) == 2
     assert "--groups wants ranks" in capsys.readouterr().err
+
+
+def summed(folder: Path, *each: dict[str, str | float]) -> Path:
+    """A dump of ranks that begin with a weight, each with its checksum or other numbers."""
+    for rank, own in enumerate(each):
+        weight = {"weight": tensor(**own)}
+        record = {"input_args": [], "input_kwargs": {}, "output": [], "parameters": weight}
+        write(folder, rank, {"Module.fc.Linear.forward.0": record})
+    return folder
+
+
+ONE, TWO, NONE = {"md5": "00000001"}, {"md5": "00000002"}, dict[str, str | float]()
+MIXED = "step0: only some ranks have checksums"
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        (NONE, ONE, NONE, NONE),
+        (ONE, NONE),
+        (ONE, NONE, ONE),
+        (ONE, {"md5": "0" * 16}),
+        ({"md5": "0" * 16}, NONE, ONE),
+    ],
+)
+def test_a_checksum_that_only_some_ranks_have_is_no_disagreement(
+    tmp_path: Path, each: tuple[dict[str, str | float], ...]
+) -> None:
+    found = ranks(summed(tmp_path, *each))
+    assert found.state == "agree" and found.checked == {"weight": 1}
+    assert [note.startswith(MIXED) for note in found.notes] == [True]
+
+
+def test_what_is_known_is_told_beside_ranks_without_checksums(tmp_path: Path) -> None:
+    other: dict[str, str | float] = {"Max": 7.0}
+    found = ranks(summed(tmp_path / "numbers", ONE, NONE, other)).first
+    assert found is not None and (found.parting, found.odd) == (((0, 1), (2,)), (2,))
+    assert "Max 7 against 1.25" in found.sentence
+    found = ranks(summed(tmp_path / "bits", NONE, ONE, ONE, TWO)).first
+    assert found is not None and (found.parting, found.odd) == (((1, 2), (3,)), (3,))
+    assert "other bits" in found.sentence
+    found = ranks(summed(tmp_path / "undecided", NONE, ONE, TWO)).first
+    assert found is not None and (found.parting, found.odd) == (((1,), (2,)), ())
+    found = ranks(summed(tmp_path / "all", ONE, ONE, TWO)).first
+    assert found is not None and found.odd == (2,)
+
+
+def test_ranks_that_all_have_checksums_get_no_note_of_them(tmp_path: Path) -> None:
+    assert not any("checksums" in note for note in ranks(summed(tmp_path, ONE, ONE)).notes)

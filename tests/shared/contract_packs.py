@@ -67,6 +67,23 @@ def loaded(dump: Path) -> dict[str, Any]:
     return {tensor.name: tensor.load() for tensor in tensors}
 
 
+@pytest.mark.parametrize("share", [True, False])
+def test_the_longest_names_are_read_and_unpacked(framework: Framework, tmp_path: Path, share: bool) -> None:
+    keys = {**TENSOR, "level": "debug", "share": share}
+    with framework.debugger(dump_path=tmp_path, **keys) as debugger:
+        for n in range(230, 262):
+            debugger.save([framework.ones(2, 2), np.ones(3)], "v" * n)
+        debugger.step()
+    values = loaded(tmp_path)
+    rank = rank_dir(tmp_path)
+    names = [leaf["data_name"] for leaf in leaves(strict(rank / "debug.json")["data"])]
+    assert max(map(len, names)) == 255 and len(values) == len(names) == 64
+    assert probe(["verify", str(tmp_path)]) == probe(["unpack", str(tmp_path)]) == 0
+    assert {*os.listdir(rank / "dump_tensor_data")} == {*names}
+    again = loaded(tmp_path)
+    assert all(np.array_equal(values[name], again[name]) for name in values)
+
+
 def test_a_changed_byte_is_found(framework: Framework, tmp_path: Path) -> None:
     train(framework, tmp_path, 0).close()
     (rank,) = probe_format.open(tmp_path).ranks
@@ -87,6 +104,10 @@ def test_packs_of_a_run_that_goes_on_stay(framework: Framework, tmp_path: Path) 
         debugger.start(net)
         net(framework.ones(3, 2))
         assert probe(["unpack", str(tmp_path)]) == 1
+        debugger.stop()  # its files are whole, and the step may go on
+        assert probe(["unpack", str(tmp_path)]) == 1
+        debugger.start(net)
+        net(framework.ones(3, 2))
         assert packs(rank_dir(tmp_path)) == ["000.pack"]
         assert loaded(tmp_path)
     assert probe(["verify", str(tmp_path)]) == 0

@@ -4,9 +4,10 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from probe_format.errors import DamagedError, FormatError
+from probe_format.names import safe_file_name, tensor_file_name
 from probe_format.tensors import entries, entry_head, load_npy, map_npy, npy_bytes, opened
 
 
@@ -71,6 +72,31 @@ def test_a_link_is_no_pack(tmp_path):
 def test_a_name_that_leads_elsewhere_is_no_entry(tmp_path, name):
     (tmp_path / "000.pack").write_bytes(pack((name, npy(1)), ("b.npy", npy(2))))
     assert list(entries(tmp_path)) == ["b.npy"]
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".npy"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_name_of_the_most_bytes_is_an_entry(tmp_path, suffix, shared):
+    name, longer = "x" * (255 - len(suffix)) + suffix, "y" * (256 - len(suffix)) + suffix
+    files = [(name, npy(1)), (longer, npy(3)), ("b.npy", name if shared else npy(2))]
+    (tmp_path / "000.pack").write_bytes(pack(*files))
+    found = entries(tmp_path)
+    assert {each: content(entry) for each, entry in found.items()} == {
+        name: npy(1),
+        "b.npy": npy(1) if shared else npy(2),
+    }
+
+
+@given(st.text(min_size=1, max_size=300), st.sampled_from(["pt", "npy"]), st.booleans())
+@example("é" + "x" * 300, "pt", False)
+@example("x" * 300, "npy", True)
+def test_every_name_that_a_tensor_file_gets_is_an_entry(tmp_path_factory, text, suffix, shared):
+    folder = tmp_path_factory.mktemp("pack")
+    name = safe_file_name(f"{text}.{suffix}")
+    first = tensor_file_name(text, "input", [0], suffix)
+    (folder / "000.pack").write_bytes(pack((first, npy(1)), (name, first if shared else npy(2))))
+    found = {each: content(entry) for each, entry in entries(folder).items()}
+    assert found == {first: npy(1), name: npy(1) if shared else npy(2)}
 
 
 def ends():

@@ -3,14 +3,18 @@
 import json
 import os
 import shutil
+import struct
+import zlib
 
 import probe_format
 import pytest
-from corpus_cases import PROBE, copied, ranks_of
+from corpus_cases import PROBE, copied, edit, ranks_of
 from hypothesis import given
 from hypothesis import strategies as st
+from probe_format.cli.main import main as probe
 from probe_format.journal import JournalWriter, events, read_journal
 from probe_format.read.verify import verify
+from probe_format.tensors import entries, entry_head
 from probe_format.write import recover
 
 
@@ -144,3 +148,96 @@ def test_a_journal_cut_anywhere_keeps_every_whole_event(tmp_path_factory, data):
         assert not problems
     finally:
         shutil.rmtree(folder)
+
+
+def packed(tmp_path, case="packed"):
+    """A copy of a dump with a pack: its rank folder, the pack, and the entries."""
+    rank = copied(tmp_path, case)
+    return rank, rank / "dump_tensor_data" / "000.pack", entries(rank / "dump_tensor_data")
+
+
+def unpacked(rank, capsys):
+    """Unpack, and return the exit code, what was printed, and the files that are there then."""
+    code = probe(["unpack", str(rank)])
+    return code, capsys.readouterr().out, {path.name for path in (rank / "dump_tensor_data").iterdir()}
+
+
+def heads(raw):
+    """The name of each entry, and where its head begins."""
+    at = 0
+    while at < len(raw):
+        size, _, length, _ = struct.unpack_from("<QIHH", raw, at + 8)
+        yield raw[at + 24 : at + 24 + length].decode(), at
+        end = at + 24 + length
+        at = end + -end % 64 + size
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_damaged_head_keeps_the_pack_and_its_tensors_are_named(tmp_path, capsys, number):
+    rank, pack, whole = packed(tmp_path)
+    raw = bytearray(pack.read_bytes())
+    name, at = list(heads(raw))[number]
+    raw[at + 16] ^= 1
+    pack.write_bytes(raw)
+    code, said, files = unpacked(rank, capsys)
+    lost = whole.keys() - entries(pack.parent).keys()
+    assert code == 4 and name in lost and pack.read_bytes() == raw
+    assert all(f"{each} is missing" in said for each in lost)
+    assert files == {"000.pack", *whole} - lost
+    assert unpacked(rank, capsys) == (code, said, files)  # it can be run again
+
+
+@pytest.mark.parametrize("cut", [1, 100, 2000, 5000])
+def test_a_pack_that_was_cut_stays(tmp_path, capsys, cut):
+    rank, pack, whole = packed(tmp_path)
+    raw = pack.read_bytes()[:-cut]
+    pack.write_bytes(raw)
+    code, said, files = unpacked(rank, capsys)
+    lost = whole.keys() - entries(pack.parent).keys()
+    assert code == 4 and lost and pack.read_bytes() == raw
+    assert all(f"{each} is missing" in said for each in lost)
+    assert files == {"000.pack", *whole} - lost
+
+
+def test_half_an_entry_that_a_kill_left_goes(tmp_path, capsys):
+    rank, pack, whole = packed(tmp_path, "packed_torn")
+    shutil.copy(PROBE / "packed" / "step0" / "rank" / "dump.json", rank)
+    for path in (rank, rank / "dump.json"):
+        assert probe(["unpack", str(path)]) == 1 and pack.exists()
+    assert probe(["recover", str(rank)]) == 0
+    code, _, files = unpacked(rank, capsys)
+    assert (code, files) == (0, {*whole})
+    assert verify(rank)[0].state == "recovered"
+
+
+def test_bytes_between_entries_keep_a_pack(tmp_path, capsys):
+    rank, pack, whole = packed(tmp_path)
+    raw = bytearray(pack.read_bytes())
+    stray = bytes(64)
+    more = raw + stray
+    more += entry_head(len(more), "x.pt", 3, zlib.crc32(b"abc")) + b"abc"
+    pack.write_bytes(more)
+    code, said, files = unpacked(rank, capsys)
+    assert code == 4 and f"{pack} has bytes between its entries that are none." in said
+    assert files == {"000.pack", "x.pt", *whole} and pack.read_bytes() == more
+
+
+def test_an_entry_that_its_record_does_not_mean_keeps_the_pack(tmp_path, capsys):
+    """The head of a value that was saved anew is damaged: the value before it is not what the record is of."""
+    rank, pack, whole = packed(tmp_path)
+    name = next(iter(whole))
+    raw = bytearray(entry_head(0, name, 3, zlib.crc32(b"old")) + b"old")
+    raw += bytes(-len(raw) % 64)
+    at = len(raw)
+    raw += pack.read_bytes()
+    raw[at + 16] ^= 1
+    pack.write_bytes(raw)
+    code, said, files = unpacked(rank, capsys)
+    assert code == 4 and f"{name} was changed" in said and name not in files and "000.pack" in files
+
+
+def test_a_record_that_cannot_be_read_keeps_the_pack(tmp_path, capsys):
+    rank, _, whole = packed(tmp_path)
+    edit(rank, "dump.json", b'"data_name":"', b'"data_name":"../')
+    code, said, files = unpacked(rank, capsys)
+    assert code == 4 and "is not a file name" in said and files == {"000.pack", *whole}

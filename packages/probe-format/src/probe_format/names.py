@@ -176,9 +176,10 @@ def tensor_file_name(record: str, category: str, indexes: Sequence[int | str], s
 
 
 _UNSAFE = re.compile("[^A-Za-z0-9._-]")
-_MAX_BYTES = 255
+#: The length of a file's name that every file system takes.
+MAX_BYTES = 255
 #: A name of these characters, not of dots alone, without a hash.
-_KEPT = re.compile(rf"(?!\.*$|.*-[0-9a-f]{{20}}(?:\.|$))[A-Za-z0-9._-]{{1,{_MAX_BYTES}}}")
+_KEPT = re.compile(rf"(?!\.*$|.*-[0-9a-f]{{20}}(?:\.|$))[A-Za-z0-9._-]{{1,{MAX_BYTES}}}")
 
 
 def safe_file_name(text: str) -> str:
@@ -198,7 +199,7 @@ def safe_file_name(text: str) -> str:
         stem, suffix = text, ""
     clean = _UNSAFE.sub("_", stem)
     tail = f"-{digest}" + (f".{suffix}" if suffix else "")
-    return clean[: _MAX_BYTES - len(tail)] + tail
+    return clean[: MAX_BYTES - len(tail)] + tail
 
 
 # msprobe 1.2 writes only the name and the count; "tensor" is only in its file names.

@@ -53,9 +53,9 @@ def parted(held: Held, tolerance: float, key: Callable[..., Hashable] | None) ->
     tolerance: the level of difference up to which two are the same. key: what tells contents apart; None for `mark`.
     """
     groups: list[tuple[Hashable, Any, list[int]]] = []
+    marks = {bits: key(tensor) for bits, tensor in held.items()} if key else _marks(held)
     for bits in sorted(held, key=lowest):
-        tensor = held[bits]
-        own = (key or mark)(tensor)
+        tensor, own = held[bits], marks[bits]
         if own is None:
             continue
         for other, first, members in groups:
@@ -65,6 +65,40 @@ def parted(held: Held, tolerance: float, key: Callable[..., Hashable] | None) ->
         else:
             groups.append((own, tensor, [bits]))
     return in_order(all_of(members) for _, _, members in groups)
+
+
+def sums_in(held: Held) -> set[int]:
+    """Return how long the checksums of tensors are, which says of what kind they are; 0 of none."""
+    return {_length(tensor) for tensor in held.values()}
+
+
+def _length(tensor: Mapping[str, Any]) -> int:
+    known = tensor.get("md5")
+    return len(known) if isinstance(known, str) else 0
+
+
+def _marks(held: Held) -> Mapping[int, Hashable]:
+    """Return the mark of each tensor; that of its statistics where but a missing checksum is between equal ones.
+
+    Where checksums of one kind tell some of these apart, nothing says which of them one without is: None.
+    """
+    found = {bits: mark(tensor) for bits, tensor in held.items()}
+    if len(sums_in(held)) < 2:
+        return found
+    alike: dict[Hashable, list[int]] = {}
+    for bits, tensor in held.items():
+        alike.setdefault(mark({**tensor, "md5": None}), []).append(bits)
+    for numbers, some in alike.items():
+        kinds: dict[int, set[Hashable]] = {}
+        for bits in some:
+            kinds.setdefault(_length(held[bits]), set()).add(found[bits])
+        several = max((length for length, each in kinds.items() if len(each) > 1), default=0)
+        for bits in some:
+            if not several:
+                found[bits] = numbers
+            elif _length(held[bits]) != several:
+                found[bits] = None
+    return found
 
 
 def _apart(a: Mapping[str, Any], b: Mapping[str, Any]) -> float:

@@ -13,7 +13,7 @@ from probe_format.schema import Parts, Value
 from probe_analysis.calls.run import Call, Progress
 
 from .cohort import Cohort, kind_of
-from .disagreement import Disagreement, Reason, ranks_text, unreduced
+from .disagreement import Disagreement, Reason, ranks_text, sums_in, unreduced
 from .expected import Expected, is_divided, reason_of
 from .given import Given, JointRow, inputs_of
 from .groups import is_collective
@@ -214,6 +214,8 @@ class _RanksOfStep:
         further = (
             more if reason == "update" else (lambda _: (0, self._since(key))) if reason == "weight" else None
         )
+        if reason not in ("form", "argument") and len(sums_in(expected.held or {})) > 1:
+            self._note_sums()
         answer = judged(self.summary.step, call, expected, self.summary.tolerance, further)
         # Where modules' are not recorded, only the function says that it is a weight: it must have agreed before.
         is_known = reason != "weight" or self.history.weights or key in self.history.agreed
@@ -224,6 +226,13 @@ class _RanksOfStep:
             return None
         self.history.checked[reason] += 1
         return evolve(answer, call=self._made(call, ranks) if ranks else call)
+
+    def _note_sums(self) -> None:
+        """Note, once, that a difference that checksums alone show may not be seen."""
+        if "sums" not in self.history.noted:
+            why = "only some ranks have checksums, or they are of several kinds (summary_mode)"
+            text = f"{why}: between those the statistics alone are compared."
+            self.history.note("sums", self.summary.step, text)
 
     def _agree(self, reason: Reason, key: tuple[str, str, int]) -> None:
         """Keep that some ranks agree. key: of a weight, as in `History`."""

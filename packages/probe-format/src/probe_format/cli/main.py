@@ -33,7 +33,7 @@ exit codes:
            1  not a dump, or too large     3  some rank is torn      4  some rank is damaged
   recover  0  everything recovered        1  nothing to recover     3  recovered in part
   unpack   0  the packs are files now     1  a rank is of a run that did not end, or not a dump
-           4  some entry is damaged, and its pack stays
+           4  some entry is damaged or missing: the packs of that rank stay, beside the files of the others
   all      2  wrong arguments, or a command that is not installed
 """
 

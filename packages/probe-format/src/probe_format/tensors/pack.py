@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 from probe_format.checksum import crc32, stream_crc32
 from probe_format.errors import DamagedError
 from probe_format.excerpts import brief
+from probe_format.names import MAX_BYTES
 from probe_format.plain_files import refuse_link
 
 _MAGIC, _START, _HEAD = b"PrbE", struct.Struct("<4sI"), struct.Struct("<QIHH")
@@ -22,7 +23,8 @@ _MAGIC, _START, _HEAD = b"PrbE", struct.Struct("<4sI"), struct.Struct("<QIHH")
 _ALIGNED = 64
 _MOST, _PIECE = 512, 1 << 20
 _PACK = re.compile(r"[0-9]{3,18}\.pack", re.ASCII)
-_NAME = re.compile(rb"[A-Za-z0-9._-]{1,251}\.(?:pt|npy)")
+#: What `names.safe_file_name` gives, with either ending.
+_NAME = re.compile(rb"(?!.{%d})[A-Za-z0-9._-]+\.(?:pt|npy)" % (MAX_BYTES + 1))
 
 
 @frozen
@@ -80,21 +82,27 @@ def entry_head(at: int, name: str, size: int, crc: int, *, again: bool = False) 
     return _START.pack(_MAGIC, crc32(rest)) + rest
 
 
-def entries(folder: Path) -> dict[str, Entry]:
-    """Return the tensor files in the packs of a folder, which may be missing, by their names.
-
-    What is torn or has a damaged head is left out. Raises FormatError where a pack is a link, and OSError.
-    """
+def packs(folder: Path) -> list[Path]:
+    """Return the packs of a folder, which may be missing. Raises FormatError where one is a link, and OSError."""
     try:
         names = [name for name in os.listdir(folder) if _PACK.fullmatch(name)]
     except (FileNotFoundError, NotADirectoryError):
-        return {}
-    found: dict[str, Entry] = {}
-    for name in sorted(names, key=lambda name: int(name[:-5])):
-        path = folder / name
+        return []
+    found = [folder / name for name in sorted(names, key=lambda name: int(name[:-5]))]
+    for path in found:
         refuse_link(path)
+    return found
+
+
+def entries(folder: Path) -> dict[str, Entry]:
+    """Return the tensor files in the packs of a folder by their names. Raises as `packs`.
+
+    What is torn or has a damaged head is left out: the records, and `has_gap`, tell of it.
+    """
+    found: dict[str, Entry] = {}
+    for path in packs(folder):
         with open(path, "rb", buffering=0) as file:
-            for entry, again in _scanned(file.fileno(), path):
+            for entry, again, _ in _scanned(file.fileno(), path):
                 if not again:
                     found[entry.name] = entry
                     continue
@@ -104,19 +112,26 @@ def entries(folder: Path) -> dict[str, Entry]:
     return found
 
 
-def _scanned(fd: int, path: Path) -> Iterator[tuple[Entry, bool]]:
-    """Yield the entries of a pack that are all there, and whether each is a second name."""
-    at, size = 0, os.fstat(fd).st_size
+def has_gap(path: Path) -> bool:
+    """Return whether a pack has bytes before one of its entries that are none: no kill does that. Raises OSError."""
+    with open(path, "rb", buffering=0) as file:
+        return any(gap for *_, gap in _scanned(file.fileno(), path))
+
+
+def _scanned(fd: int, path: Path) -> Iterator[tuple[Entry, bool, bool]]:
+    """Yield the entries of a pack that are all there, whether each is a second name, and comes after what is none."""
+    at, size, gap = 0, os.fstat(fd).st_size, False
     while at < size:
         head = os.pread(fd, _MOST, at)
         found = _parsed(head, at, path)
         if found is None:
-            at = _next(fd, at + 1)
+            at, gap = _next(fd, at + 1), True
             continue
-        entry, _ = found
+        entry, again = found
         at = entry.start + entry.size
         if at <= size:
-            yield found
+            yield entry, again, gap
+        gap = False
 
 
 def _parsed(raw: bytes, at: int, path: Path) -> tuple[Entry, bool] | None:
