@@ -270,14 +270,8 @@ class Shared:
                 yield _one(self._or_damaged(document, name, own, damaged, n))
             return
         known, numbers = _without_floats(text)
-        lines, words = known.split(b"\n"), list[str]()
-        forms = [self.known.get(line) or self._varied.get(line) for line in lines]
-        if None in forms:
-            unknown = [n for n, form in enumerate(forms) if form is None]
-            known, words = _without_texts(b"\n".join(lines[n] for n in unknown))
-            for n, line in zip(unknown, known.split(b"\n"), strict=True):
-                lines[n] = line
-                forms[n] = self.known.get(line) or self._varied.get(line) or self._of_group(line)
+        lines = known.split(b"\n")
+        forms, words = self._forms_of(lines)
         at = word = begun = 0
         for n, form in enumerate(forms):
             if form is not None and not form.counts[1]:
@@ -293,6 +287,21 @@ class Shared:
             yield _one(packed)
             word, begun = last, n + 1
         yield [x for x in forms[begun:] if x is not None], numbers[at:], {}
+
+    def _forms_of(self, lines: list[bytes]) -> tuple[list[RecordForm | None], Sequence[str]]:
+        """Return the form of each line, None where it is not known, and the texts of those that have some.
+
+        lines: without floats; out of those with texts, these are taken.
+        """
+        forms = [self.known.get(line) or self._varied.get(line) for line in lines]
+        unknown = [n for n, form in enumerate(forms) if form is None]
+        if not unknown:
+            return forms, ()
+        known, words = _without_texts(b"\n".join(lines[n] for n in unknown))
+        for n, line in zip(unknown, known.split(b"\n"), strict=True):
+            lines[n] = line
+            forms[n] = self.known.get(line) or self._varied.get(line) or self._of_group(line)
+        return forms, words
 
     def _of_group(self, line: bytes) -> RecordForm | None:
         """Return the form of a line that is known but for the process group; None where it is not."""
