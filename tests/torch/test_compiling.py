@@ -80,6 +80,7 @@ def test_a_compiled_model_or_a_part_of_it(part: str, backend: str, level: str, t
         assert {"Module.a.Linear.forward.0", "Module.b.Linear.backward.0"} <= names.keys()
         assert any(n.startswith("Module.inner.") and ".forward." in n for n in names), "L0 around it works"
     assert any("compile" in str(entry).lower() for entry in report(tmp_path / "dump")["not_seen"])
+    assert "_modules" not in str(report(tmp_path / "dump")["not_seen"])  # what is compiled is registered
     assert same(truth, step(model, x))
 
 
@@ -106,6 +107,7 @@ def test_compiled_for_the_first_time_while_started(tmp_path: Path) -> None:
                 results.append(step(net, x))
     assert all(same(truth, result) for result in results)
     assert "Module.b.Linear.forward.0" in records(tmp_path / "dump", 1)
+    assert "_modules" not in str(report(tmp_path / "dump")["not_seen"])
 
 
 def test_what_asks_whether_torch_compiles_asks_in_one_place() -> None:

@@ -73,6 +73,10 @@ class CellTable(AnyModuleTable):
     def prefix(self) -> str:
         return self.module_kind.prefix
 
+    @property
+    def registry(self) -> str:
+        return self.module_kind.registry
+
     def roots_of(self, model: Model) -> tuple[Any, ...]:
         return models_in(model, self.module_kind)
 
@@ -95,6 +99,7 @@ class CellTable(AnyModuleTable):
                 outside.append(path)
                 self.not_seen[f"{prefix}{path}"] = "an optimizer is no part of the model"
             if _below(path, outside):
+                self.passed[id(cell)] = cell
                 continue
             if _is_jitted(cell):
                 self.compiled.setdefault(f"{prefix}{path}", cell)
@@ -104,6 +109,9 @@ class CellTable(AnyModuleTable):
                 self.elsewhere.pop(entry.base, None)  # another model may have it too
             elif entry is made:
                 self.elsewhere[entry.base] = entry
+
+    def _walk(self, model: Any) -> Iterable[tuple[str, Any]]:
+        return self.module_kind.walk(model)
 
     def parameters(self) -> list[TrackedParameter]:
         """Return every trained parameter of the tracked Cells once, with all its owners."""

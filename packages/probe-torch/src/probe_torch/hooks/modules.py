@@ -39,7 +39,7 @@ def models_in(model: object) -> tuple[nn.Module, ...]:
 class ModuleTable(AnyModuleTable):
     """Hold the modules whose calls are recorded."""
 
-    prefix = "Module"
+    prefix, registry = "Module", "_modules"
 
     def roots_of(self, model: Model | None) -> tuple[nn.Module, ...]:
         return models_in(model)
@@ -53,6 +53,7 @@ class ModuleTable(AnyModuleTable):
             path = plain_path(name) if compiled_one else name
             if not path:
                 self._note_own(prefix, [n for n, _ in module.named_parameters(recurse=False)])
+                self.passed[id(module)] = module
                 continue
             if isinstance(module, torch.jit.ScriptModule):
                 self.not_seen.setdefault(f"inside {prefix}{path}", "TorchScript runs outside Python")
@@ -63,8 +64,13 @@ class ModuleTable(AnyModuleTable):
                 continue
             cls = type(module._modules["_orig_mod"] if made else module).__name__
             if compiled_one and name.endswith("_orig_mod"):
+                self.passed[id(module)] = module
                 continue  # the same module as the compiled one around it
-            self.entries.setdefault(id(module), TrackedModule(f"Module.{prefix}{path}.{cls}", module))
+            if (which := id(module)) not in self.entries:
+                self.entries[which] = TrackedModule(f"Module.{prefix}{path}.{cls}", module)
+
+    def _walk(self, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+        return ((plain_path(name), module) for name, module in named_submodules(model))
 
     def note_compiled(self, model: nn.Module) -> None:
         """Add to `not_seen` the parts of a model that run inside torch.compile, where calls can't be seen."""
