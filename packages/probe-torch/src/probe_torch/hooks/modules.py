@@ -140,7 +140,7 @@ def patched_call(table: ModuleTable, on_call: OnCall) -> Held:
     kinds = [type(entry.module) for entry in table.entries.values()]
     owners = nn.Module, *bound_elsewhere(kinds, nn.Module, "__call__")
     places = [place(owner, "__call__", _calling) for owner in owners]
-    return listening(_watching, (table.entries, on_call), places)
+    return listening(_watching, (table.entries, on_call, Nested()), places)
 
 
 def outermost_calls(begins: Callable[[nn.Module], None]) -> Held:
@@ -152,11 +152,11 @@ class _Inside(threading.local):
     is_call = False
 
 
-_watching: list[tuple[dict[int, TrackedModule], OnCall]] = []
+#: Each with a Nested of its own: calls that never end, or in another order than they began (greenlets), stay in it.
+_watching: list[tuple[dict[int, TrackedModule], OnCall, Nested]] = []
 _outermost: list[Callable[[nn.Module], None]] = []
 _inside = _Inside()
-_nested = Nested()
-_NOBODY: tuple[dict[int, TrackedModule], Any] = ({}, None)
+_NOBODY: tuple[dict[int, TrackedModule], Any, Nested] = ({}, None, Nested())
 
 
 def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,21 +173,21 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 _inside.is_call = False
         try:
-            entries, on_call = _watching[-1]
+            entries, on_call, nested = _watching[-1]
         except IndexError:
-            entries, on_call = _NOBODY
+            entries, on_call, nested = _NOBODY
         entry, run = entries.get(id(self)), original
         if len(_watching) > 1:  # a step that is watched and dumped
-            entries, inner = _watching[-2]
+            entries, inner, _ = _watching[-2]
             if (inside := entries.get(id(self))) is not None:
                 entry, on_call, run = _both(entry, on_call, inside, inner, original)
-        if entry is None or _thread.muted or _nested.is_recorded(self, call):
+        if entry is None or _thread.muted or nested.is_recorded(self, call):
             return original(self, *args, **kwargs)
-        before, (_nested.what, _nested.by) = (_nested.what, _nested.by), (self, call)
+        before, (nested.what, nested.by) = (nested.what, nested.by), (self, call)
         try:
             return on_call(entry, self, args, kwargs, run)
         finally:
-            _nested.what, _nested.by = before
+            nested.what, nested.by = before
 
     return call
 
