@@ -45,6 +45,7 @@ class AnyModuleTable(ABC):
     entries: id of a module -> the module as it is tracked.
     roots: id of a model that the user gave -> the model.
     not_seen: what cannot be recorded -> why.
+    prefixes: id of a model that the user gave -> what stands before the paths in it.
     passed: id of a module that was met and is not tracked, on purpose -> the module.
     """
 
@@ -52,8 +53,8 @@ class AnyModuleTable(ABC):
     roots: dict[int, Any] = field(factory=dict, kw_only=True)
     not_seen: dict[str, str] = field(factory=dict, kw_only=True)
     passed: dict[int, Any] = field(factory=dict, kw_only=True)
+    prefixes: dict[int, str] = field(factory=dict, init=False)
     _registered: dict[int, Any] = field(factory=dict, init=False)
-    _prefixes: dict[int, str] = field(factory=dict, init=False)
 
     def add_model(self, model: Any) -> None:
         """Track every module inside a model, or inside each of a list of models (names then begin with its index).
@@ -63,7 +64,7 @@ class AnyModuleTable(ABC):
         """
         for i, one in enumerate(self.roots_of(model)):
             self.roots[id(one)] = one
-            self._prefixes[id(one)] = prefix = "" if one is model else f"{i}."
+            self.prefixes[id(one)] = prefix = "" if one is model else f"{i}."
             self._add_one(one, prefix)
         self._registered = self._children()
         self._note_unregistered()
@@ -120,7 +121,7 @@ class AnyModuleTable(ABC):
                 met[id(module)] = module
                 if id(module) not in known and self.is_module(type(module)):
                     self.passed[id(module)] = module
-                    name = f"{self.prefix}.{self._prefixes[which]}{path}.{type(module).__name__}"
+                    name = f"{self.prefix}.{self.prefixes[which]}{path}.{type(module).__name__}"
                     self.not_seen[f"{name}, built or put there while started"] = (
                         "it is seen from the next step on"
                     )
@@ -135,7 +136,7 @@ class AnyModuleTable(ABC):
             *self.passed.values(),
             *[e.module for e in self.entries.values() if e.base],
         ]
-        tables = map(dict.get, _attributes(met), repeat(self.registry))
+        tables: Iterable[Any] = map(dict.get, _attributes(met), repeat(self.registry))
         # TorchScript's are none of these, and do not change.
         plain = [x for x in tables if (kind := type(x)) is dict or kind is OrderedDict]
         found = list(chain.from_iterable(map(dict.values, plain)))

@@ -8,6 +8,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -55,8 +56,6 @@ class ModuleTable(AnyModuleTable):
                 self._note_own(prefix, [n for n, _ in module.named_parameters(recurse=False)])
                 self.passed[id(module)] = module
                 continue
-            if isinstance(module, torch.jit.ScriptModule):
-                self.not_seen.setdefault(f"inside {prefix}{path}", "TorchScript runs outside Python")
             try:
                 made = "_orig_mod" in module._modules  # TorchScript's table has no get()
             except AttributeError:  # a mock has none
@@ -79,6 +78,16 @@ class ModuleTable(AnyModuleTable):
                 "torch.compile turns it into one region; only the call of that region is recorded"
             )
 
+    def note_scripted(self, models: Sequence[nn.Module]) -> None:
+        """Add to `not_seen` the parts of models that run in TorchScript, where calls can't be seen."""
+        for model in models:
+            some = any(map(isinstance, submodules(model), repeat(torch.jit.ScriptModule)))
+            for name, module in named_submodules(model) if some else ():
+                if isinstance(module, torch.jit.ScriptModule):
+                    where = self.prefixes.get(id(model), "") + plain_path(name)
+                    what = f"inside {where.rstrip('.') or 'the whole model'}"
+                    self.not_seen.setdefault(what, "TorchScript runs outside Python")
+
     def note_uncompiled(self, models: Sequence[nn.Module]) -> None:
         """Add to `not_seen` what torch.compile made of these models, and of functions, since it does not run."""
         for what in ("functions", *(name for model in models for name in compiled_parts(model))):
@@ -96,18 +105,22 @@ class ModuleTable(AnyModuleTable):
         never = [entry for entry in entries if not entry.called and not _is_only_a_list(entry.module)]
         if not never:
             return
-        made = set(map(id, compiled([entry.module for entry in entries])))
-        regions = [entry.base for entry in entries if id(entry.module) in made]
-        whole = bool(compiled(self.roots.values()))
+        roots = [(f"Module.{self.prefixes[which]}", root) for which, root in self.roots.items()]
+        named = roots + [(entry.base.rpartition(".")[0] + ".", entry.module) for entry in entries]
+        made = set(map(id, compiled([module for _, module in named])))
+        regions = {before: "inside a torch.compile region" for before, module in named if id(module) in made}
+        for before, module in named:
+            if isinstance(module, torch.jit.ScriptModule):
+                regions[before] = "inside TorchScript"
         uncalled = "not called in this step"
         if "torch._dynamo" in sys.modules and not any(entry.called for entry in entries):
             uncalled += ": if what torch.compile made of the model was called instead, give that to start()"
         for entry in never:
             path = entry.base.rpartition(".")[0]
-            inside = whole or any(path.startswith(base.rpartition(".")[0] + ".") for base in regions)
+            inside = next((why for before, why in regions.items() if path.startswith(before)), "")
             own = type(entry.module).__call__ is not nn.Module.__call__
             why = "no call was seen, of a class with a __call__ of its own" if own else uncalled
-            yield entry.base, "inside a torch.compile region" if inside else why
+            yield entry.base, inside or why
 
 
 def _wanting_gradients(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
