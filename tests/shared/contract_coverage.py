@@ -176,4 +176,74 @@ def test_modules_that_nobody_registered_are_named(given: str, framework: Framewo
     assert all(f"nn.{kind}List" in why for why in told.values())
 
 
+def _said(framework: Framework, folder: Path, model: Any, run: Callable[[], object]) -> dict[str, str]:
+    """Return what the report of a step at L0 has under not_seen: what, and why."""
+    with framework.debugger(task="statistics", dump_path=folder, level="L0") as debugger:
+        debugger.start(model)
+        run()
+        debugger.stop()
+        debugger.step()
+    (report,) = folder.rglob("report.json")
+    return {one["what"]: one["why"] for one in json.loads(report.read_text())["not_seen"]}
+
+
+@pytest.mark.parametrize("given", ["the model", "a list of models"])
+def test_modules_that_came_while_started_are_named(given: str, framework: Framework, tmp_path: Path) -> None:
+    """Those that were there before have left: that is not the same as that nobody called them."""
+    pair = framework.sequence(framework.layer(), framework.layer())
+    model, other = framework.sequence(framework.layer(), pair, framework.layer()), framework.layer()
+
+    def run() -> None:
+        pair(framework.ones(2, 2))
+        model[0] = framework.layer()
+        model[1] = framework.sequence(framework.layer())
+        model.append(framework.layer())
+        model(framework.ones(2, 2))
+
+    said = _said(framework, tmp_path, model if given == "the model" else [other, model], run)
+    kind, index = framework.kind, "" if given == "the model" else "1."
+    linear, chain = framework.linear.__name__, framework.sequence.__name__
+    came = {what: why for what, why in said.items() if "while started" in what}
+    assert came.keys() == {
+        f"{kind}.{index}{name}, built or put there while started"
+        for name in (f"0.{linear}", f"1.{chain}", f"1.0.{linear}", f"3.{linear}")
+    }
+    assert set(came.values()) == {"it is seen from the next step on"}
+    left = {what for what, why in said.items() if "replaced" in why}
+    assert left == {f"{kind}.{index}0.{linear}"}  # what is called before it leaves has its records
+    assert not [why for what, why in said.items() if what in left and "not called in" in why]
+
+
+def test_modules_that_change_places_are_no_others(framework: Framework, tmp_path: Path) -> None:
+    model = framework.sequence(framework.layer(), framework.layer())
+
+    def run() -> None:
+        model[0], model[1] = model[1], model[0]
+        model(framework.ones(2, 2))
+
+    assert "while started" not in str(_said(framework, tmp_path, model, run))
+
+
+def test_modules_that_a_class_does_not_name_are_registered(framework: Framework, tmp_path: Path) -> None:
+    """A class may leave some out of `named_modules` (a frozen teacher): they are not told to be registered."""
+
+    def compute(module: Any, x: Any) -> Any:
+        return module.here(x) + module.out(x)
+
+    model = framework.module_of("Own", compute)
+    model.here, model.out = framework.layer(), framework.layer()
+    model.also = [model.out]
+    walk = "named_modules" if hasattr(model, "named_modules") else "cells_and_names"
+
+    def named(module: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = getattr(framework.module, walk)(module, *args, **kwargs)
+        return ((name, each) for name, each in pairs if name != "out")
+
+    setattr(type(model), walk, named)
+    said = _said(framework, tmp_path, model, lambda: model(framework.ones(2, 2)))
+    (about,) = (why for what, why in said.items() if what.startswith(f"{framework.kind}s in "))
+    assert about.startswith("it holds 1 that a class's own way to name its modules leaves out")
+    assert "nowhere" not in str(said) and "while started" not in str(said)
+
+
 __all__ = ["everything", "filtered", *(name for name in dir() if name.startswith("test_"))]

@@ -63,8 +63,23 @@ def test_parts_in_torchscript(level: str, tmp_path: Path) -> None:
     if level != "L1":
         for name in ("a.TopLevelTracedModule", "inner.RecursiveScriptModule", "b.Linear"):
             assert {f"Module.{name}.forward.0", f"Module.{name}.backward.0"} <= names.keys()
-        unseen = [entry["what"] for entry in report(tmp_path / "dump")["not_seen"]]
-        assert {"inside a", "inside inner"} <= set(unseen)
+    unseen = {entry["what"]: entry["why"] for entry in report(tmp_path / "dump")["not_seen"]}
+    assert {"inside a", "inside inner"} <= unseen.keys()
+    if level != "L1":
+        assert unseen["Module.inner.0.RecursiveScriptModule"] == "inside TorchScript"
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_a_model_that_is_in_torchscript_itself(level: str, tmp_path: Path) -> None:
+    """A frozen one has no parts any more by which it could be named."""
+    net, x = torch.jit.freeze(torch.jit.script(Net().eval())), torch.randn(3, 4)  # type: ignore[no-untyped-call]
+    capture(tmp_path / "one", lambda: net(x), net, level=level)
+    assert report(tmp_path / "one" / "dump")["not_seen"] == [
+        {"what": "inside the whole model", "why": "TorchScript runs outside Python"}
+    ]
+    if level != "L1":
+        capture(tmp_path / "two", lambda: net(x), [Net(), net], level=level)
+        assert "inside 1" in {one["what"] for one in report(tmp_path / "two" / "dump")["not_seen"]}
 
 
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
@@ -80,6 +95,7 @@ def test_a_compiled_model_or_a_part_of_it(part: str, backend: str, level: str, t
         assert {"Module.a.Linear.forward.0", "Module.b.Linear.backward.0"} <= names.keys()
         assert any(n.startswith("Module.inner.") and ".forward." in n for n in names), "L0 around it works"
     assert any("compile" in str(entry).lower() for entry in report(tmp_path / "dump")["not_seen"])
+    assert "_modules" not in str(report(tmp_path / "dump")["not_seen"])  # what is compiled is registered
     assert same(truth, step(model, x))
 
 
@@ -106,6 +122,7 @@ def test_compiled_for_the_first_time_while_started(tmp_path: Path) -> None:
                 results.append(step(net, x))
     assert all(same(truth, result) for result in results)
     assert "Module.b.Linear.forward.0" in records(tmp_path / "dump", 1)
+    assert "_modules" not in str(report(tmp_path / "dump")["not_seen"])
 
 
 def test_what_asks_whether_torch_compiles_asks_in_one_place() -> None:

@@ -438,3 +438,33 @@ def test_a_thread_that_traces_as_a_step_ends_is_recorded_in_the_next(tmp_path: P
         debugger.step()
         debugger.start()
     assert "Functional.gelu.0.forward" in records(tmp_path / "dump", 1)
+
+
+def test_greenlets_that_switch_in_a_module_cost_later_steps_nothing(tmp_path: Path) -> None:
+    """They end in another order than they began, as gevent's workers do where requests wait."""
+    greenlet: Any = pytest.importorskip("greenlet")
+    around = greenlet.getcurrent()
+
+    class Waits(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if len(x) < 3:
+                around.switch()
+            return self.layer(x)  # type: ignore[no-any-return]
+
+    model = nn.Sequential(Waits(), nn.ReLU())
+    with opened(tmp_path, level="L0") as debugger:
+        with debugger.one_step(model):
+            requests = [greenlet.greenlet(lambda n=n: model(torch.ones(n, 2))) for n in (1, 2)]
+            for request in requests * 2:
+                request.switch()
+        with debugger.one_step(model):
+            model(torch.ones(5, 2))
+    first, second = (records(tmp_path / "dump", i) for i in range(2))
+    assert {
+        f"Module.0.{name}.forward.{n}" for n in range(2) for name in ("Waits", "layer.Linear")
+    } <= first.keys()
+    assert {"Module.0.Waits.forward.0", "Module.0.layer.Linear.forward.0"} <= second.keys()

@@ -20,6 +20,7 @@ class ModuleKind:
 
     framework: the framework's name in dump.json.
     prefix: the first part of a module's record names, "Cell" or "Module".
+    registry: the attribute in which a module has those that it is made of.
     noun: the class's full name, for messages.
     module_class: the base class of all modules.
     patched_classes: the classes whose ``__call__`` is replaced while collecting.
@@ -32,6 +33,7 @@ class ModuleKind:
 
     framework: str
     prefix: str
+    registry: str
     noun: str
     module_class: type
     patched_classes: tuple[type, ...]
@@ -51,6 +53,7 @@ _OPTIMIZERS = map(resolve_owner, ("mindspore.experimental.optim.Optimizer", "min
 CELLS = ModuleKind(
     framework="mindspore",
     prefix="Cell",
+    registry="_cells",
     noun="mindspore.nn.Cell",
     module_class=nn.Cell,
     patched_classes=(nn.Cell, nn.GraphCell),
@@ -100,6 +103,7 @@ def detect() -> ModuleKind:
     return ModuleKind(
         framework="mindtorch",
         prefix="Module",
+        registry="_modules",
         noun="torch.nn.Module",
         module_class=modules.Module,
         patched_classes=(modules.Module,),

@@ -42,7 +42,7 @@ def named_submodules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     waiting: list[tuple[str, Any]] = [("", model)]
     while waiting:
         path, module = waiting.pop()
-        if module is None or id(module) in known:
+        if module is None or (which := id(module)) in known:
             continue
         try:
             # A class of its own way, as it may be of a user's.
@@ -55,7 +55,7 @@ def named_submodules(model: nn.Module) -> list[tuple[str, nn.Module]]:
             else:
                 found += ((path, module),)
             continue
-        known.add(id(module))
+        known.add(which)
         found += ((path, module),)
         if module._modules:
             before = f"{path}." if path else ""

@@ -73,6 +73,10 @@ class CellTable(AnyModuleTable):
     def prefix(self) -> str:
         return self.module_kind.prefix
 
+    @property
+    def registry(self) -> str:
+        return self.module_kind.registry
+
     def roots_of(self, model: Model) -> tuple[Any, ...]:
         return models_in(model, self.module_kind)
 
@@ -95,6 +99,7 @@ class CellTable(AnyModuleTable):
                 outside.append(path)
                 self.not_seen[f"{prefix}{path}"] = "an optimizer is no part of the model"
             if _below(path, outside):
+                self.passed[id(cell)] = cell
                 continue
             if _is_jitted(cell):
                 self.compiled.setdefault(f"{prefix}{path}", cell)
@@ -104,6 +109,9 @@ class CellTable(AnyModuleTable):
                 self.elsewhere.pop(entry.base, None)  # another model may have it too
             elif entry is made:
                 self.elsewhere[entry.base] = entry
+
+    def _walk(self, model: Any) -> Iterable[tuple[str, Any]]:
+        return self.module_kind.walk(model)
 
     def parameters(self) -> list[TrackedParameter]:
         """Return every trained parameter of the tracked Cells once, with all its owners."""
@@ -226,6 +234,8 @@ class _CallWatcher:
     table: CellTable
     on_call: OnCall
     muted: Callable[[], bool]
+    #: Of its own: calls that end in another order than they began (greenlets) stay in it.
+    nested: Nested = field(factory=Nested)
 
 
 class _Telling(threading.local):
@@ -235,7 +245,6 @@ class _Telling(threading.local):
 _watching: list[_CallWatcher] = []
 _told: list[Begins] = []
 _telling = _Telling()
-_nested = Nested()
 
 
 def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -250,20 +259,21 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
                 _telling.of = around
                 for over in ended:
                     over()
-        if not _watching or _nested.is_recorded(self, call):
+        watching = tuple(_watching)
+        if not watching or (nested := watching[-1].nested).is_recorded(self, call):
             return original(self, *args, **kwargs)
         run = original
-        for watcher in tuple(_watching):  # a step may have a part for graphs, whose watcher is further out
+        for watcher in watching:  # a step may have a part for graphs, whose watcher is further out
             entry = watcher.table.entries.get(id(self))
             if entry is not None and not watcher.muted():
                 run = functools.partial(_watched, watcher, entry, run)
         if run is original:
             return original(self, *args, **kwargs)
-        before, (_nested.what, _nested.by) = (_nested.what, _nested.by), (self, call)
+        before, (nested.what, nested.by) = (nested.what, nested.by), (self, call)
         try:
             return run(self, *args, **kwargs)
         finally:
-            _nested.what, _nested.by = before
+            nested.what, nested.by = before
 
     return call
 

@@ -1,6 +1,7 @@
 """Hold the modules and parameters that are tracked, and the names of their records."""
 
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, compress, islice, repeat
 from typing import Any
@@ -44,11 +45,16 @@ class AnyModuleTable(ABC):
     entries: id of a module -> the module as it is tracked.
     roots: id of a model that the user gave -> the model.
     not_seen: what cannot be recorded -> why.
+    prefixes: id of a model that the user gave -> what stands before the paths in it.
+    passed: id of a module that was met and is not tracked, on purpose -> the module.
     """
 
     entries: dict[int, TrackedModule] = field(factory=dict, kw_only=True)
     roots: dict[int, Any] = field(factory=dict, kw_only=True)
     not_seen: dict[str, str] = field(factory=dict, kw_only=True)
+    passed: dict[int, Any] = field(factory=dict, kw_only=True)
+    prefixes: dict[int, str] = field(factory=dict, init=False)
+    _registered: dict[int, Any] = field(factory=dict, init=False)
 
     def add_model(self, model: Any) -> None:
         """Track every module inside a model, or inside each of a list of models (names then begin with its index).
@@ -58,7 +64,9 @@ class AnyModuleTable(ABC):
         """
         for i, one in enumerate(self.roots_of(model)):
             self.roots[id(one)] = one
-            self._add_one(one, "" if one is model else f"{i}.")
+            self.prefixes[id(one)] = prefix = "" if one is model else f"{i}."
+            self._add_one(one, prefix)
+        self._registered = self._children()
         self._note_unregistered()
 
     def add_named(self, module: Any, name: str) -> None:
@@ -75,23 +83,64 @@ class AnyModuleTable(ABC):
             )
 
     def _note_unregistered(self) -> None:
-        """List modules in `not_seen` that a model keeps in plain lists, tuples and dicts alone.
+        """List modules in `not_seen` that a model keeps in plain lists, tuples and dicts alone, or does not name.
 
         Where there is none it takes a few calls for all modules together. No code of the user's runs.
         """
         several = len(self.roots) > 1
         models = [(f"model {i}" if several else "the model", m) for i, m in enumerate(self.roots.values())]
-        tracked = [*models, *((entry.base, entry.module) for entry in self.entries.values() if entry.base)]
-        owns = list(map(object.__getattribute__, [module for _, module in tracked], repeat("__dict__")))
+        tracked = models + [(entry.base, entry.module) for entry in self.entries.values() if entry.base]
+        owns = _attributes([module for _, module in tracked])
         unknown = self._modules_in(chain.from_iterable(map(dict.values, owns)))
-        unknown -= self.entries.keys() | self.roots.keys()
+        unknown -= self.entries.keys() | self.roots.keys() | self.passed.keys()
         for (where, _), own in zip(tracked, owns, strict=True) if unknown else ():
             for name, value in list(own.items()):
-                if found := self._modules_in([value]) & unknown:
-                    self.not_seen[f"{self.prefix}s in the {type(value).__name__} {name} of {where}"] = (
-                        f"it holds {len(found)} that are registered nowhere: they, and what is inside them, have no "
-                        f"records. Keep them in nn.{self.prefix}List or nn.{self.prefix}Dict"
+                found = self._modules_in([value]) & unknown
+                if name == self.registry:
+                    why = f"a class's own way to name its modules leaves out: {_LOST}"
+                else:
+                    kept = f"nn.{self.prefix}List or nn.{self.prefix}Dict"
+                    why = f"are registered nowhere: {_LOST}. Keep them in {kept}"
+                    found -= self._registered.keys()
+                if found:
+                    what = f"{self.prefix}s in the {type(value).__name__} {name} of {where}"
+                    self.not_seen[what] = f"it holds {len(found)} that {why}"
+
+    def note_changes(self) -> None:
+        """List in `not_seen` what came into the models, or left them uncalled, since they were added.
+
+        Where nothing did it takes a few calls for all modules together, and no code of the user's runs.
+        """
+        before = self._registered
+        if self._children().keys() == before.keys():
+            return
+        known = self.entries.keys() | self.roots.keys() | self.passed.keys() | before.keys()
+        met = {}
+        for which, root in self.roots.items():
+            for path, module in self._walk(root):
+                met[id(module)] = module
+                if id(module) not in known and self.is_module(type(module)):
+                    self.passed[id(module)] = module
+                    name = f"{self.prefix}.{self.prefixes[which]}{path}.{type(module).__name__}"
+                    self.not_seen[f"{name}, built or put there while started"] = (
+                        "it is seen from the next step on"
                     )
+        left = {e.base for which, e in self.entries.items() if which in before and which not in met}
+        for base in left.intersection([base for base, _ in self.never_called()]):
+            self.not_seen[base] = "taken out of the model, or replaced, while started; not called until then"
+
+    def _children(self) -> dict[int, Any]:
+        """Return the modules that are registered in those that were met, by id."""
+        met = [
+            *self.roots.values(),
+            *self.passed.values(),
+            *[e.module for e in self.entries.values() if e.base],
+        ]
+        tables: Iterable[Any] = map(dict.get, _attributes(met), repeat(self.registry))
+        # TorchScript's are none of these, and do not change.
+        plain = [x for x in tables if (kind := type(x)) is dict or kind is OrderedDict]
+        found = list(chain.from_iterable(map(dict.values, plain)))
+        return dict(zip(map(id, found), found, strict=True))
 
     def _modules_in(self, values: Iterable[Any]) -> set[int]:
         """Return the ids of the modules that lie in those of these values that are nests."""
@@ -99,8 +148,8 @@ class AnyModuleTable(ABC):
         level = list(values)
         for _ in range(_DEEPEST):
             # Without a call: it is asked of thousands, and a class may have no hash.
-            nests = [x for x in level if ((kind := type(x)) is dict or kind is list or kind is tuple) and x]
-            rows = [one.values() if type(one) is dict else one for one in nests]
+            rows: list[Any] = [x for x in level if ((kind := type(x)) is list or kind is tuple) and x]
+            rows += [x.values() for x in level if ((kind := type(x)) is dict or kind is OrderedDict) and x]
             level = list(chain.from_iterable(map(islice, rows, repeat(_MOST))))
             found += level
         kinds = list(map(type, found))
@@ -112,6 +161,11 @@ class AnyModuleTable(ABC):
     @abstractmethod
     def prefix(self) -> str:
         """Return the first part of the names of modules' records."""
+
+    @property
+    @abstractmethod
+    def registry(self) -> str:
+        """Return the attribute in which a module has those that it is made of."""
 
     @abstractmethod
     def roots_of(self, model: Any) -> tuple[Any, ...]:
@@ -126,12 +180,21 @@ class AnyModuleTable(ABC):
         """Track every module inside a model. prefix: before their paths."""
 
     @abstractmethod
+    def _walk(self, model: Any) -> Iterable[tuple[str, Any]]:
+        """Yield (path, module) of the model and of every module inside it."""
+
+    @abstractmethod
     def never_called(self) -> Iterable[tuple[str, str]]:
         """Yield (name, why) of every tracked module that was not called while collecting."""
 
 
 #: How deep nests in a module's attributes are looked into, and at how much of each.
 _DEEPEST, _MOST = 3, 1000
+_LOST = "they, and what is inside them, have no records"
+
+
+def _attributes(modules: Iterable[Any]) -> list[dict[str, Any]]:
+    return list(map(object.__getattribute__, modules, repeat("__dict__")))
 
 
 def models_of(model: object, kind: type, noun: str, more: str = "") -> tuple[Any, ...]:

@@ -212,7 +212,9 @@ def original_of(function: Any) -> Any:
 
 def bound_elsewhere(kinds: Iterable[type], owner: type, name: str) -> list[type]:
     """Return which of some classes, and of their bases, hold the owner's function of this name as their own."""
-    every = chain.from_iterable(kind.__mro__ for kind in kinds)
+    kinds = list(kinds)
+    each = dict(zip(map(id, kinds), kinds, strict=True))  # of thousands of modules, few
+    every = chain.from_iterable(kind.__mro__ for kind in each.values())
     bases = {id(base): base for base in every if name in vars(base)}  # by identity: a class may have no hash
     theirs = original_of(getattr(owner, name))
     return [base for base in bases.values() if base is not owner and original_of(vars(base)[name]) is theirs]

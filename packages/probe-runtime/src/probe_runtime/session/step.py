@@ -11,6 +11,7 @@ from attrs import define, field
 from probe_format.write import Look, RankWriter
 
 from probe_runtime.collect.collector import Collector
+from probe_runtime.collect.guard import faults_reported
 from probe_runtime.collect.module_table import AnyModuleTable, TrackedModule
 from probe_runtime.collect.recorder import Args, Kwargs
 from probe_runtime.collect.thread_state import other_threads
@@ -259,6 +260,8 @@ class DumpingStep(RunningStep):
         if self._installed is not None:
             installed, self._installed = self._installed, None
             installed.close()
+            with faults_reported("stop()", "look for modules that came or left"):
+                self.table.note_changes()
             if self.gate is not None and (short := self.gate.shortfall):
                 self.collector.coverage.unseen(*short)
                 if self.gate.number < self.gate.first:

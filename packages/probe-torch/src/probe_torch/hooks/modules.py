@@ -8,6 +8,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ def models_in(model: object) -> tuple[nn.Module, ...]:
 class ModuleTable(AnyModuleTable):
     """Hold the modules whose calls are recorded."""
 
-    prefix = "Module"
+    prefix, registry = "Module", "_modules"
 
     def roots_of(self, model: Model | None) -> tuple[nn.Module, ...]:
         return models_in(model)
@@ -53,9 +54,8 @@ class ModuleTable(AnyModuleTable):
             path = plain_path(name) if compiled_one else name
             if not path:
                 self._note_own(prefix, [n for n, _ in module.named_parameters(recurse=False)])
+                self.passed[id(module)] = module
                 continue
-            if isinstance(module, torch.jit.ScriptModule):
-                self.not_seen.setdefault(f"inside {prefix}{path}", "TorchScript runs outside Python")
             try:
                 made = "_orig_mod" in module._modules  # TorchScript's table has no get()
             except AttributeError:  # a mock has none
@@ -63,8 +63,13 @@ class ModuleTable(AnyModuleTable):
                 continue
             cls = type(module._modules["_orig_mod"] if made else module).__name__
             if compiled_one and name.endswith("_orig_mod"):
+                self.passed[id(module)] = module
                 continue  # the same module as the compiled one around it
-            self.entries.setdefault(id(module), TrackedModule(f"Module.{prefix}{path}.{cls}", module))
+            if (which := id(module)) not in self.entries:
+                self.entries[which] = TrackedModule(f"Module.{prefix}{path}.{cls}", module)
+
+    def _walk(self, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+        return ((plain_path(name), module) for name, module in named_submodules(model))
 
     def note_compiled(self, model: nn.Module) -> None:
         """Add to `not_seen` the parts of a model that run inside torch.compile, where calls can't be seen."""
@@ -72,6 +77,16 @@ class ModuleTable(AnyModuleTable):
             self.not_seen[f"inside {name}"] = (
                 "torch.compile turns it into one region; only the call of that region is recorded"
             )
+
+    def note_scripted(self, models: Sequence[nn.Module]) -> None:
+        """Add to `not_seen` the parts of models that run in TorchScript, where calls can't be seen."""
+        for model in models:
+            some = any(map(isinstance, submodules(model), repeat(torch.jit.ScriptModule)))
+            for name, module in named_submodules(model) if some else ():
+                if isinstance(module, torch.jit.ScriptModule):
+                    where = self.prefixes.get(id(model), "") + plain_path(name)
+                    what = f"inside {where.rstrip('.') or 'the whole model'}"
+                    self.not_seen.setdefault(what, "TorchScript runs outside Python")
 
     def note_uncompiled(self, models: Sequence[nn.Module]) -> None:
         """Add to `not_seen` what torch.compile made of these models, and of functions, since it does not run."""
@@ -90,18 +105,22 @@ class ModuleTable(AnyModuleTable):
         never = [entry for entry in entries if not entry.called and not _is_only_a_list(entry.module)]
         if not never:
             return
-        made = set(map(id, compiled([entry.module for entry in entries])))
-        regions = [entry.base for entry in entries if id(entry.module) in made]
-        whole = bool(compiled(self.roots.values()))
+        roots = [(f"Module.{self.prefixes[which]}", root) for which, root in self.roots.items()]
+        named = roots + [(entry.base.rpartition(".")[0] + ".", entry.module) for entry in entries]
+        made = set(map(id, compiled([module for _, module in named])))
+        regions = {before: "inside a torch.compile region" for before, module in named if id(module) in made}
+        for before, module in named:
+            if isinstance(module, torch.jit.ScriptModule):
+                regions[before] = "inside TorchScript"
         uncalled = "not called in this step"
         if "torch._dynamo" in sys.modules and not any(entry.called for entry in entries):
             uncalled += ": if what torch.compile made of the model was called instead, give that to start()"
         for entry in never:
             path = entry.base.rpartition(".")[0]
-            inside = whole or any(path.startswith(base.rpartition(".")[0] + ".") for base in regions)
+            inside = next((why for before, why in regions.items() if path.startswith(before)), "")
             own = type(entry.module).__call__ is not nn.Module.__call__
             why = "no call was seen, of a class with a __call__ of its own" if own else uncalled
-            yield entry.base, "inside a torch.compile region" if inside else why
+            yield entry.base, inside or why
 
 
 def _wanting_gradients(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -134,7 +153,7 @@ def patched_call(table: ModuleTable, on_call: OnCall) -> Held:
     kinds = [type(entry.module) for entry in table.entries.values()]
     owners = nn.Module, *bound_elsewhere(kinds, nn.Module, "__call__")
     places = [place(owner, "__call__", _calling) for owner in owners]
-    return listening(_watching, (table.entries, on_call), places)
+    return listening(_watching, (table.entries, on_call, Nested()), places)
 
 
 def outermost_calls(begins: Callable[[nn.Module], None]) -> Held:
@@ -146,11 +165,11 @@ class _Inside(threading.local):
     is_call = False
 
 
-_watching: list[tuple[dict[int, TrackedModule], OnCall]] = []
+#: Each with a Nested of its own: calls that never end, or in another order than they began (greenlets), stay in it.
+_watching: list[tuple[dict[int, TrackedModule], OnCall, Nested]] = []
 _outermost: list[Callable[[nn.Module], None]] = []
 _inside = _Inside()
-_nested = Nested()
-_NOBODY: tuple[dict[int, TrackedModule], Any] = ({}, None)
+_NOBODY: tuple[dict[int, TrackedModule], Any, Nested] = ({}, None, Nested())
 
 
 def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,21 +186,21 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 _inside.is_call = False
         try:
-            entries, on_call = _watching[-1]
+            entries, on_call, nested = _watching[-1]
         except IndexError:
-            entries, on_call = _NOBODY
+            entries, on_call, nested = _NOBODY
         entry, run = entries.get(id(self)), original
         if len(_watching) > 1:  # a step that is watched and dumped
-            entries, inner = _watching[-2]
+            entries, inner, _ = _watching[-2]
             if (inside := entries.get(id(self))) is not None:
                 entry, on_call, run = _both(entry, on_call, inside, inner, original)
-        if entry is None or _thread.muted or _nested.is_recorded(self, call):
+        if entry is None or _thread.muted or nested.is_recorded(self, call):
             return original(self, *args, **kwargs)
-        before, (_nested.what, _nested.by) = (_nested.what, _nested.by), (self, call)
+        before, (nested.what, nested.by) = (nested.what, nested.by), (self, call)
         try:
             return on_call(entry, self, args, kwargs, run)
         finally:
-            _nested.what, _nested.by = before
+            nested.what, nested.by = before
 
     return call
 

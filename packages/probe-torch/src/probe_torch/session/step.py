@@ -76,6 +76,7 @@ class StepOpener:
         @contextlib.contextmanager
         def install(step: DumpingStep, models: tuple[nn.Module, ...]) -> Iterator[None]:
             eager = config.compiled == "eager"
+            table.note_scripted(models)
             if eager:
                 table.note_uncompiled(models)
             else:
