@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ import probe_save as ps
 import pytest
 from probe_format.errors import ConfigError, UsageError
 from probe_format.write import Claim
+from probe_save.described_values import DescribedValues
 from probe_save.saved_step import SavedStep
+from probe_save.step_journal import StepJournal
 from saving import data, document
+from signalled import Late, rings_in
 
 
 def steps(dump: Path) -> list[str]:
@@ -384,3 +388,32 @@ ps.step()
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done
     assert list(data(tmp_path / "dump")) == ["handler.0.debug", "run.0.debug"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(DescribedValues, "describe"), (StepJournal, "append"), (SavedStep, "end")], ids=str
+)
+def test_what_a_signals_handler_raises_is_the_runs(
+    owner: Any, name: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    with ps.Saver(dump_path=tmp_path) as saver:
+        for step in range(3):
+            saver.save(1, "a", save_backward=False)
+            with rings_in(owner, name) if step == 1 else nullcontext():
+                try:
+                    saver.save(2, "b", save_backward=False)
+                    saver.step()
+                except Late:
+                    if name == "end":
+                        continue
+                    saver.save(2, "b", save_backward=False)
+                    saver.step()
+                else:
+                    assert step != 1
+    whole = ["a.0.debug", "b.0.debug"]
+    assert [list(data(tmp_path, step)) for step in (0, 2)] == [whole, whole]
+    if name == "end":
+        assert "a signal's handler raised Late" in str(recwarn.pop().message)
+    else:  # the value that it cost, its number
+        assert list(data(tmp_path, 1)) == ["a.0.debug", "b.1.debug"]
+        assert not document(tmp_path / "step1" / "rank").get("faults")

@@ -48,7 +48,9 @@ MODULE_NAMES: dict[str, set[str]] = {
         "ConfigError", "DamagedError", "FormatError", "NonFiniteError", "ProbeError", "Problem",
         "TooLargeError", "UsageError",
     },
-    "probe_format.excerpts": {"NotAnException", "PassesThrough", "asked", "brief", "cut", "error_text", "text"},
+    "probe_format.excerpts": {
+        "NotAnException", "PassesThrough", "asked", "brief", "cut", "error_text", "from_signal", "text", "unsignalled",
+    },
     "probe_format.journal": {
         "Count", "events", "Fold", "folded", "HOLE", "hole", "JournalContents", "JournalWriter", "lost", "MAGIC",
         "Pages", "read_journal", "Slot",

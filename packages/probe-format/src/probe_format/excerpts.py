@@ -1,10 +1,17 @@
 """Shorten values and errors for messages, which stay readable whatever these hold, or their methods raise."""
 
+import functools
+import inspect
+import itertools
 import reprlib
-from collections.abc import Callable
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+_E = TypeVar("_E", bound=Exception)
 _MOST = 100
 
 
@@ -17,7 +24,9 @@ def brief(value: Any, most: int = _MOST) -> str:
         return repr(value) if len(value) <= most else f"{value[:most]!r}..."
     try:
         return cut(asked(_repr.repr, value), most)
-    except Exception:  # an integer of more digits than Python writes, an object whose repr raises
+    except unsignalled(
+        Exception
+    ):  # an integer of more digits than Python writes, an object whose repr raises
         return f"<{type(value).__name__}>"
 
 
@@ -25,7 +34,7 @@ def error_text(error: BaseException) -> str:
     """Return ``ValueError: its message``, also where making the message raises."""
     try:
         said = asked(str, error)
-    except Exception:
+    except unsignalled(Exception):
         said = "(its text cannot be had)"
     return f"{type(error).__name__}: {said}"
 
@@ -58,21 +67,55 @@ def asked(question: Callable[[Any], _T], value: Any) -> _T:
     except (Exception, KeyboardInterrupt, PassesThrough):
         raise
     except BaseException as e:
-        if _is_signal(e):
+        if from_signal(e):
             raise
         raise NotAnException(f"{type(e).__name__}, which is no Exception") from e
 
 
-def _is_signal(error: BaseException) -> bool:
-    """Return whether a signal's handler raised an error: it alone is given the frame that is below its own."""
-    trace = error.__traceback__
-    while trace is not None:
-        below, own = trace.tb_frame.f_back, trace.tb_frame.f_locals
-        given = [each for one in own.values() for each in (one if type(one) is tuple else (one,))]
-        if below is not None and any(each is below for each in given):
-            return True
-        trace = trace.tb_next
-    return False
+def unsignalled(kind: type[_E]) -> tuple[type[_E], ...]:
+    """Return what takes an error of this kind that is Probe's or of what it asked: ``except unsignalled(Exception):``.
+
+    It takes none that a signal's handler raised (a request's time-out), wherever the signal came: that is the run's.
+    """
+    return () if from_signal(sys.exception()) else (kind,)
+
+
+def from_signal(error: BaseException | None) -> bool:
+    """Return whether a signal's handler raised an error: one that is set now, or what was given the frame below it."""
+    trace = None if error is None else error.__traceback__
+    if trace is None or trace.tb_next is None:  # what took it raised it
+        return False
+    handlers = {code for number in signal.valid_signals() if (code := _code_of(signal.getsignal(number)))}
+    below = (each.tb_frame for each in _after(trace))
+    return any(frame.f_code in handlers or _has_number_and_frame_below(frame) for frame in below)
+
+
+def _after(trace: TracebackType) -> Iterator[TracebackType]:
+    after = trace.tb_next
+    while after is not None:
+        yield after
+        after = after.tb_next
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    while type(handler) is functools.partial:
+        handler = handler.func
+    if callable(handler) and type(handler) not in (FunctionType, MethodType):
+        handler = type(handler).__call__
+    function = handler.__func__ if type(handler) is MethodType else handler
+    return function.__code__ if type(function) is FunctionType else None
+
+
+def _has_number_and_frame_below(frame: FrameType) -> bool:
+    """Return whether a call got what a handler gets: it may be one that is set no more, as one for a single time."""
+    code, own = frame.f_code, frame.f_locals
+    count, rest = code.co_argcount, bool(code.co_flags & inspect.CO_VARARGS)
+    if count + 2 * rest < 2:
+        return False
+    given = [own.get(name) for name in code.co_varnames[:count]]
+    if rest and type(more := own.get(code.co_varnames[count + code.co_kwonlyargcount])) is tuple:
+        given += more
+    return any(it is frame.f_back and type(number) is int for number, it in itertools.pairwise(given))
 
 
 _repr = reprlib.Repr()

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .excerpts import asked, error_text
+from .excerpts import asked, error_text, unsignalled
 from .jsonio import MINUS_INFINITY, dumps, encode, finite, inert, meant
 
 ValuePath = tuple[int | str, ...]
@@ -101,14 +101,14 @@ class ValueWalk:
         """Return what describes the values of a class that was met; None where its metaclass gives it no hash."""
         try:
             return self.table.get(kind)
-        except Exception:
+        except unsignalled(Exception):
             return None
 
     def has_parts(self, value: Any) -> bool:
         """Return whether a value is described by its parts."""
         try:
             describe = self.known(type(value)) or self.ask(_kind, value)
-        except Exception:
+        except unsignalled(Exception):
             return False
         return describe in CONTAINERS
 
@@ -138,7 +138,7 @@ def remembering(describe: Callable[[ValueWalk, Any, ValuePath], bytes | None]) -
             pass
         try:
             json = describe(walk, value, path)
-        except Exception as e:
+        except unsignalled(Exception) as e:
             return walk.failed(value, e), None
         if json is None:
             return walk.give_up(value, _TOO_LONG), None
@@ -174,7 +174,7 @@ def _bound(walk: ValueWalk, bound: Any) -> bytes:
     try:  # what ``__index__`` gives (0-d tensors); floats keep their value
         number = walk.ask(lambda bound: bound.__index__(), bound)
         return dumps(number if _LEAST < number < _MOST else _TOO_LONG)
-    except Exception:
+    except unsignalled(Exception):
         return dumps(finite(bound) if issubclass(type(bound), float) else _text(type(bound).__name__))
 
 
@@ -184,7 +184,7 @@ def _of_framework(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
         return walk.leaf(value, path), None
     except OSError:
         raise  # a full disk says nothing about the value
-    except Exception as e:
+    except unsignalled(Exception) as e:
         return walk.failed(value, e), None
 
 
@@ -192,7 +192,7 @@ def _odd(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
     """Describe a single value of a class that is neither Python's usual ones nor the framework's."""
     try:
         found = walk.ask(_plain, value)
-    except Exception as e:
+    except unsignalled(Exception) as e:
         return walk.failed(value, e), None
     return found or walk.give_up(value, "no encoding for this type"), None
 
@@ -265,7 +265,7 @@ def _sequence(read: Callable[[Any], Any] | None) -> Describe:
     def described(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
         try:
             items = value if read is None else walk.ask(read, value)
-        except Exception as e:
+        except unsignalled(Exception) as e:
             return walk.failed(value, e), None
         above = walk.above
         if len(above) >= MAX_DEPTH or id(value) in above:
@@ -283,7 +283,7 @@ def _sequence(read: Callable[[Any], Any] | None) -> Describe:
                 break
             try:
                 describe = table[type(item)]
-            except Exception:  # not only KeyError: a metaclass may give its classes no hash
+            except unsignalled(Exception):  # not only KeyError: a metaclass may give its classes no hash
                 describe = first_met
             part, form = describe(walk, item, (*path, i))
             parts += (part,)
@@ -311,7 +311,7 @@ def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
     def described(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
         try:
             items = walk.ask(read, value) if own else read(value)
-        except Exception as e:
+        except unsignalled(Exception) as e:
             return walk.failed(value, e), None
         above = walk.above
         if len(above) >= MAX_DEPTH or id(value) in above:
@@ -331,7 +331,7 @@ def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
                 name += "'"
             try:
                 describe = table[type(item)]
-            except Exception:
+            except unsignalled(Exception):
                 describe = first_met
             part, forms[name] = describe(walk, item, (*path, name))
             parts += (json_key(name) + part,)
@@ -345,7 +345,7 @@ def _name(walk: ValueWalk, key: Any) -> str:
     try:  # of an enum of texts str() is another
         name: str = str.__str__(key) if issubclass(type(key), str) else walk.ask(str, key)
         return name
-    except Exception:
+    except unsignalled(Exception):
         return f"<{_type_name(type(key))}>"
 
 
@@ -374,7 +374,7 @@ def first_met(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
             describe = walk.ask(_kind, value)
     except OSError:
         raise
-    except Exception as e:
+    except unsignalled(Exception) as e:
         return walk.failed(value, e), None
     if len(walk.table) < _KNOWN and _is_itself(walk, value):
         with contextlib.suppress(Exception):  # it may have no hash: it is met anew each time
@@ -405,7 +405,7 @@ def _is_itself(walk: ValueWalk, value: Any) -> bool:
     """Return whether a value says that it is of its class; a proxy says what it stands for, each something else."""
     try:
         return walk.ask(lambda value: value.__class__, value) is type(value)
-    except Exception:
+    except unsignalled(Exception):
         return False
 
 

@@ -6,6 +6,7 @@ import sys
 import warnings
 from types import FrameType
 
+from probe_format.excerpts import unsignalled
 from probe_format.own_code import FRAMEWORKS, is_own
 from probe_format.terminal import printable, tell
 
@@ -28,7 +29,7 @@ def notice(text: str, category: type[Warning] = RuntimeWarning) -> None:
         except category:
             registry[text, category, line] = 1  # shown once, from each line
             warnings.showwarning(category(text), category, file, line)
-    except Exception:  # the user's own way to show warnings fails
+    except unsignalled(Exception):  # the user's own way to show warnings fails
         with contextlib.suppress(Exception):  # stderr is closed
             tell(*text.split("\n"))
 
@@ -54,7 +55,7 @@ def log(package: str, text: str, level: int = logging.INFO) -> None:
     try:
         if (logger := logging.getLogger(package)).isEnabledFor(level):
             logger.log(level, "%s", printable(text), stacklevel=2)
-    except Exception:  # there is nobody left to tell
+    except unsignalled(Exception):  # there is nobody left to tell
         pass
 
 

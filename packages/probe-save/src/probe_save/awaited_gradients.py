@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from attrs import define, field
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from probe_format.journal import events, lost
 from probe_format.values import ValuePath
 from probe_runtime.describe import RunError
@@ -39,7 +39,7 @@ class AwaitedGradients:
         try:
             arrived = partial(self._arrived, record, path, itertools.count())
             undo = self.values.leaf_of(tensor).watch(tensor, arrived)
-        except Exception as error:
+        except unsignalled(Exception) as error:
             self.values.journal.fault(f"waiting for {record}", error)
             return
         if undo is not None:
@@ -71,7 +71,7 @@ class AwaitedGradients:
             try:
                 value = self.values.describe_gradient(place, gradient, path, later=number > 0)
                 journal.append(events.grad(record, path, value, number))
-            except Exception as error:
+            except unsignalled(Exception) as error:
                 self.values.remove_files(place)
                 journal.lost(f"gradient {record}", error)
                 if number == 0:  # it came, and must not read as one that did not

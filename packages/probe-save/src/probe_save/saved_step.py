@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from attrs import define, evolve, field
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from probe_format.journal import events
 from probe_format.names import DebugName
 from probe_format.values import unsupported
@@ -97,13 +97,13 @@ class SavedStep:
             except RunError as found:
                 self._write_why(place, partner, variable, f"the run failed: {error_text(found.error)}")
                 raise
-            except Exception as error:  # a value in it, or its description, cannot be written
+            except unsignalled(Exception) as error:  # a value in it, or its description, cannot be written
                 self._journal.fault(f"save of {name!r}", error)
                 why = f"saving it raised {type(error).__name__}; see the faults"
                 written = self._write_why(place, partner, variable, why)
         except MissingPackage:
             raise
-        except Exception as error:
+        except unsignalled(Exception) as error:
             self.values.remove_files(place)
             self._journal.lost(f"save of {name!r}", error)
             return
@@ -156,7 +156,7 @@ class SavedStep:
                     self._journal.coverage.add("left_out", left_out, self._gradients.count)
                 writer.append(events.tally(self.values.tally()))
                 report = writer.finish(final=True)
-            except OSError as error:
+            except unsignalled(OSError) as error:
                 self._journal.break_off(error)
         self.abandon()
         return report

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 from probe_format.errors import ConfigError, Problem, UsageError
-from probe_format.excerpts import brief, error_text
+from probe_format.excerpts import brief, error_text, from_signal, unsignalled
 from probe_format.layout import existing_dump
 from probe_format.write import Claim, clear, explain, reason, remains
 from probe_runtime.config import AllSettings, Config, ConfigFile, load, parse_init_step, path_problem, resolve
@@ -198,7 +198,7 @@ class Saver:
             if config.overwrite:
                 clear(place)
             run = SavedStep.begin(config, place, self._framework, about)
-        except OSError as error:
+        except unsignalled(OSError) as error:
             self._claim.rest()
             self._skip_step = step
             notice(f"Probe: step {step} is not saved: {explain(error, config.dump_path)} The run goes on.")
@@ -213,8 +213,13 @@ class Saver:
         except Exception as error:
             with contextlib.suppress(Exception):
                 run.abandon()
+            signalled = from_signal(error)
             why = reason(error, run.directory, error_text(error))
+            if signalled:
+                why = f"a signal's handler raised {error_text(error)}."
             notice(f"Probe: step {number} ended early: {why} The run goes on; {remains(run.directory)}.")
+            if signalled:
+                raise
             return
         if report is None:
             return

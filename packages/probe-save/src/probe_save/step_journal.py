@@ -5,7 +5,7 @@ import traceback
 from pathlib import Path
 
 from attrs import define, field
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from probe_format.journal import events
 from probe_format.write import Coverage, RankWriter, explain, remains
 from probe_runtime.notice import notice
@@ -39,7 +39,7 @@ class StepJournal:
             self.writer.header["framework"] = name
             try:
                 self.writer.append(events.head(self.writer.header))
-            except OSError as error:
+            except unsignalled(OSError) as error:
                 self.lost("the framework's name", error)
 
     def fault(self, where: str, error: Exception) -> None:
@@ -53,7 +53,7 @@ class StepJournal:
         """Append an event; keep one that a full disk refuses for `append_pending`."""
         try:
             self.append(event)
-        except Exception:
+        except unsignalled(Exception):
             if len(self._pending) < _MOST_PENDING:
                 self._pending.append(event)
 

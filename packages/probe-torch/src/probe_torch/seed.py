@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import torch
+from probe_format.excerpts import unsignalled
 from probe_runtime.notice import notice
 from probe_runtime.session import Seeded, seed_process, set_variable
 
@@ -45,7 +46,7 @@ def _accelerators() -> list[Any]:
     if "torch_npu" in sys.modules or importlib.util.find_spec("torch_npu") is not None:
         try:
             npu = importlib.import_module("torch_npu").npu
-        except Exception as error:  # installed, but not for this machine
+        except unsignalled(Exception) as error:  # installed, but not for this machine
             notice(f"seed_all: torch_npu is installed but cannot be imported ({error}).", UserWarning)
     return [torch.cuda] if npu is None else [torch.cuda, npu]
 

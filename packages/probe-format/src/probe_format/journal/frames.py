@@ -21,6 +21,7 @@ from attrs import define
 
 from probe_format import jsonio
 from probe_format.checksum import crc32
+from probe_format.excerpts import unsignalled
 from probe_format.safe_files import FILE_MODE, Descriptor, Folder
 
 from .events import Event
@@ -130,7 +131,7 @@ class JournalWriter:
                 if count is not None:
                     count.n += 1
                 self._taken(event, at, size)
-        except OSError as e:
+        except unsignalled(OSError) as e:
             self._failed(event, e)
 
     def _failed(self, event: Event, error: OSError) -> None:

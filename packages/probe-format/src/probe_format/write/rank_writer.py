@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from attrs import evolve
 
 from probe_format import jsonio, layout
+from probe_format.excerpts import unsignalled
 from probe_format.journal import events
 from probe_format.journal.fold import Fold
 from probe_format.journal.frames import Count, Grown, JournalWriter, Refused
@@ -89,7 +90,7 @@ class RankWriter:
                 return
             try:
                 self.begin()
-            except OSError as e:
+            except unsignalled(OSError) as e:
                 if self._refused is None:
                     raise
                 self._refused(e)

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 from probe_format.errors import UsageError
+from probe_format.excerpts import unsignalled
 from probe_runtime.environment import environment_number
 from probe_runtime.notice import log, log_once, notice
 
@@ -103,7 +104,7 @@ class KernelRun:
     def _attempt(self, function: Callable[..., Any], failed: str, *arguments: int) -> None:
         try:
             function(*arguments)
-        except Exception as e:  # a dump that cannot be switched must not end the run
+        except unsignalled(Exception) as e:  # a dump that cannot be switched must not end the run
             text = f"{failed}: {e}"
             if text not in self._notes:
                 self._notes.append(text)
@@ -131,7 +132,7 @@ class KernelRun:
             )
         try:
             self._outcome = inspect_dump(self.folder, self._values.kernels, notes)
-        except Exception as e:
+        except unsignalled(Exception) as e:
             notes.append(f"The folder is unreadable: {e}")
             self._outcome = DumpOutcome(self.folder, 0, 0, (), 0, (), tuple(notes))
         log("probe_kernel", str(self._outcome))

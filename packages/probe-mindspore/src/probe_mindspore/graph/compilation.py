@@ -21,6 +21,7 @@ from typing import Any
 from attrs import define, field
 from mindspore import nn
 from mindspore._c_expression import GraphExecutor_
+from probe_format.excerpts import unsignalled
 from probe_runtime.collect import sheltered
 from probe_runtime.patching import Function, Nested, place, replaced
 
@@ -147,7 +148,7 @@ class CopiedCompilations:
         if graph.found.extent and graph.found.met:
             try:
                 begun = graph.begin(inputs)
-            except Exception as e:
+            except unsignalled(Exception) as e:
                 key = graph.tapped if self.fault(graph, e) else key
         out = run(key)
         if begun is not None:
@@ -155,7 +156,7 @@ class CopiedCompilations:
                 tokens = graph.end(begun, out, outcome)
                 if called is not None and autograd.recording() and graph.found.extent is Extent.EVERYTHING:
                     self._differentiated(called, graph, out, begun, tokens, outcome)
-            except Exception as e:
+            except unsignalled(Exception) as e:
                 self.fault(graph, e)
             for one in (graph, *(piece.graph for piece in self.pieces)):
                 one.drop_tapped()
@@ -175,14 +176,14 @@ class CopiedCompilations:
             raise UndifferentiatedError(UNCALLED)
         try:
             inputs = list(compiled(called, out, list(graph.executor.get_params(graph.run).values())))
-        except Exception as e:
+        except unsignalled(Exception) as e:
             raise UndifferentiatedError(f"MindSpore did not compile them ({type(e).__name__})") from e
         taking = None if self.called is None else _graphs.get(self.called.key)
         if taking is None:
             raise UndifferentiatedError("its gradients could not be compiled")
         try:
             taking.planned()  # here, so that what prevents it is told
-        except Exception as e:
+        except unsignalled(Exception) as e:
             raise UndifferentiatedError(str(e) or type(e).__name__) from e
         self.ran(graph.name, taking.found)
         kept = begun[1].kept

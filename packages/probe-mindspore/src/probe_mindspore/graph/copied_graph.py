@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from attrs import define, field
+from probe_format.excerpts import unsignalled
 
 from probe_mindspore.patching.compile_hook import API
 from probe_mindspore.tensors.tensor_view import TensorView, view_of, views_of
@@ -84,7 +85,7 @@ class CopiedGraph:
         if self._plan is None:
             try:
                 self._plan = self._made()
-            except Exception as e:
+            except unsignalled(Exception) as e:
                 self.failed = e.with_traceback(None)  # whose frames hold tensors
                 raise
         return self._plan

@@ -5,6 +5,7 @@ from typing import Any
 
 from attrs import define, field
 from mindspore import Parameter, nn
+from probe_format.excerpts import unsignalled
 
 
 @define(eq=False)
@@ -26,7 +27,7 @@ class KnownParameters:
         """Return a number for an operation found in this namespace."""
         try:
             found = namespace["weights"]
-        except Exception:  # the namespace raises where there is none
+        except unsignalled(Exception):  # the namespace raises where there is none
             found = ()
         self.near.append(_parameters(found))
         return len(self.near) - 1

@@ -5,6 +5,7 @@ from enum import IntEnum
 from typing import Any
 
 from attrs import frozen
+from probe_format.excerpts import unsignalled
 
 
 class UntappableError(Exception):
@@ -51,7 +52,7 @@ def search(
         met.clear()
         try:
             answer = compile(extent)
-        except Exception as e:
+        except unsignalled(Exception) as e:
             if not extent:
                 raise
             why = e.with_traceback(None)  # whose frames hold tensors

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import mindspore
+from probe_format.excerpts import unsignalled
 from probe_format.write import Coverage
 from probe_runtime.collect import Collector
 from probe_runtime.describe import Leaf
@@ -109,7 +110,7 @@ class GraphTaps:
         """Wait until the graphs that have begun are done: MindSpore runs them asynchronously."""
         try:
             autograd.wait()
-        except Exception as e:  # of the run itself, which may not raise it again
+        except unsignalled(Exception) as e:  # of the run itself, which may not raise it again
             self._leaf.met(e)
         for piece in self._pieces:
             piece.flush()

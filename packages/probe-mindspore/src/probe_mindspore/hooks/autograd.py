@@ -12,6 +12,7 @@ import mindspore
 from attrs import define, field
 from mindspore._c_expression import typing
 from mindspore.common.api import _pynative_executor
+from probe_format.excerpts import unsignalled
 
 _Tensor: Any = mindspore._c_expression.TensorPy
 _Node: Any = getattr(mindspore._c_expression, "BackwardNodePy", None)
@@ -57,7 +58,7 @@ def takes_gradient(t: Any) -> bool:
             return False
         # An index made from a float has a node too. mindtorch's is_floating_point knows no bfloat16.
         return isinstance(t._dtype, _DIFFERENTIABLE) and (GRAPH or bool(recording()))
-    except Exception:  # its computation failed, and each look at it raises that again
+    except unsignalled(Exception):  # its computation failed, and each look at it raises that again
         return False
 
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from attrs import evolve
+from probe_format.excerpts import unsignalled
 from probe_format.journal import Slot
 from probe_format.values import ValuePath
 from probe_runtime.collect import UNTOLD, Autograd, Emit, GradientTap, guard, guarded, untold
@@ -226,7 +227,7 @@ def _arrived(
         tap.fire(grad_inputs, grad_outputs, made, through, consumed)
     except RunError as e:
         raise e.error from e
-    except Exception as e:
+    except unsignalled(Exception) as e:
         guard.report_fault("a gradient", "its arrival at a node", e)
 
 

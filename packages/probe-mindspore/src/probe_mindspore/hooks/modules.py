@@ -252,8 +252,9 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if _told and _telling.of is not self:
             around, _telling.of = _telling.of, self
-            ended = [over for begins in tuple(_told) if (over := begins(self, args)) is not None]
+            ended: list[Callable[[], None]] = []
             try:
+                ended += [over for begins in tuple(_told) if (over := begins(self, args)) is not None]
                 return call(self, *args, **kwargs)
             finally:
                 _telling.of = around

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attrs import define, field
+from probe_format.excerpts import unsignalled
 from probe_format.values import ValuePath
 
 from . import autograd, tensor_hooks
@@ -38,7 +39,7 @@ class InputEdges:
         for path, t in tensors:
             try:
                 node = t._grad_node
-            except Exception:  # its computation failed, and each look at it raises that again
+            except unsignalled(Exception):  # its computation failed, and each look at it raises that again
                 continue
             if node is None:
                 continue

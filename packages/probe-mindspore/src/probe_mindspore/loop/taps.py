@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from mindspore import nn
+from probe_format.excerpts import unsignalled
 from probe_runtime.auto import AutoSteps
 from probe_runtime.patching import Function, place, replaced
 
@@ -52,7 +53,7 @@ def _sheltered(event: Function) -> Function:
             return None
         try:
             over: Over | None = event(calls, *about)
-        except Exception as e:
+        except unsignalled(Exception) as e:
             calls.steps.met(e)
             return None
         return over

@@ -7,6 +7,7 @@ from typing import Any
 import mindspore
 import numpy as np
 import numpy.typing as npt
+from probe_format.excerpts import unsignalled
 from probe_format.jsonio import dumps, encode, members
 from probe_format.tensors import Stats, checksum_of, npy_bytes, numbers_at, stats_in, stats_json, widen
 from probe_format.values import UNKNOWN, ValuePath
@@ -84,7 +85,7 @@ class TensorLeaf(Leaf):
                 elements = read(t, form)
                 address = elements.__array_interface__["data"][0]  # `ctypes` makes objects for it
                 found = numbers_at(address, form.size, form.brief, _threads)
-        except Exception as e:
+        except unsignalled(Exception) as e:
             return self._described(placement, unreadable(t, form, e), path, t)
         if form is None or found is None:
             return self._described(placement, view_of(t), path, t)

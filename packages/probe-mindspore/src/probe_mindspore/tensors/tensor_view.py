@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from attrs import evolve, field, frozen
 from mindspore._c_expression import TensorPy
+from probe_format.excerpts import unsignalled
 from probe_format.values import ValuePath
 
 from .forms import Form, form_of
@@ -89,7 +90,7 @@ def view_of(t: Any) -> TensorView:
             reason = "it is not initialised yet"
             return TensorView(_TENSOR, form.dtype, form.shape, None, None, layout_of(t), reason)
         data = read(t, form).reshape(form.shape)
-    except Exception as e:
+    except unsignalled(Exception) as e:
         return unreadable(t, form, e)
     if data.dtype.kind not in "biufcV" or (data.dtype.kind == "V" and not form.narrow):
         reason = f"no statistics for dtype {form.dtype}"
@@ -124,7 +125,7 @@ def _is_readable(t: Any, form: Form) -> bool:
     """Return whether the elements can be read now. The error before was then another kernel's, or is told once only."""
     try:
         read(t, form)
-    except Exception:
+    except unsignalled(Exception):
         return False
     return True
 
@@ -157,7 +158,7 @@ def _bits(t: Any, shape: list[int], kind: np.dtype[Any]) -> npt.NDArray[Any]:
 def _shape(t: Any) -> list[int]:
     try:
         return [int(s) for s in t.shape]
-    except Exception:
+    except unsignalled(Exception):
         return []
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from attrs import define, field
 from probe_format.errors import NonFiniteError, ProbeError
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from probe_format.terminal import tell
 
 from probe_runtime.config.step_rule import StepRule
@@ -32,13 +32,19 @@ def _sheltered(event: Callable[..., None]) -> Callable[..., None]:
     def method(self: AutoSteps, *args: Any, **kwargs: Any) -> None:
         if self.over or os.getpid() != self.pid:  # a data loader's worker
             return
-        with self._lock:  # threads may train at once
-            try:
-                event(self, *args, **kwargs)
-            except NonFiniteError:  # it is for the run (`on_non_finite`)
-                raise
-            except Exception as e:
-                self.met(e)
+        regions, calls = self._regions, self._calls
+        try:
+            with self._lock:  # threads may train at once
+                regions, calls = self._regions, self._calls
+                try:
+                    event(self, *args, **kwargs)
+                except NonFiniteError:  # it is for the run (`on_non_finite`)
+                    raise
+                except unsignalled(Exception) as e:
+                    self.met(e)
+        except BaseException:  # of the run: what was to begin has not, and nobody tells of its end
+            self._regions, self._calls = min(regions, self._regions), min(calls, self._calls)
+            raise
 
     return method
 
@@ -223,7 +229,7 @@ class AutoSteps:
         self.say(f"looking for steps ended: {why}")
         try:
             self.session.close()
-        except Exception as e:
+        except unsignalled(Exception) as e:
             self.say(error_text(e))
 
     # -- what is done ---------------------------------------------------------------------------------
@@ -245,7 +251,11 @@ class AutoSteps:
         if self._ready_for != list(map(id, models)):
             self.session.unready()
         self._open = self._collecting = True
-        self.session.start(models[0] if len(models) == 1 else models or None, None)
+        try:
+            self.session.start(models[0] if len(models) == 1 else models or None, None)
+        except BaseException:  # a signal's handler has raised: the next forward tries again
+            self._collecting = False
+            raise
 
     def _forward(self) -> None:
         # Not every optimizer has stepped, and the next forward begins.
@@ -262,9 +272,11 @@ class AutoSteps:
             self.session.stop()
 
     def _end(self) -> None:
-        self._rest()
-        self.session.step()  # step n is the nth update, recorded or not
-        self._stepped, self._open, self._is_forward_seen = set(), False, False
+        try:
+            self._rest()
+        finally:
+            self._stepped, self._open, self._is_forward_seen = set(), False, False
+            self.session.step()  # step n is the nth update, recorded or not
         if self._follows_on:
             self._begin()
         else:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from probe_format import jsonio
 from probe_format.errors import NonFiniteError
+from probe_format.excerpts import unsignalled
 from probe_format.journal import HOLE, events
 from probe_format.names import CLIP_GRAD, OPTIMIZER
 from probe_format.schema import MASK, Value, kinds_of, parts_of, path_text, suspect_of
@@ -169,5 +170,5 @@ class Alarm:
         try:
             breakpoint()  # `up` leads to the call
             del error
-        except Exception as left:  # the user has left the run from there
+        except unsignalled(Exception) as left:  # the user has left the run from there
             raise RunError(left, "on_non_finite: break") from left

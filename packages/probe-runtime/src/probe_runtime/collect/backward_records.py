@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import define, field
 from probe_format import jsonio
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from probe_format.journal import events, lost
 from probe_format.schema import path_text
 from probe_format.values import ValuePath
@@ -143,7 +143,7 @@ class BackwardRecords:
                 self.alarm.gradients(call, record, slots, values)
             if self._leaf.waits:
                 self._leaf.flush_numbers()
-        except Exception as e:
+        except unsignalled(Exception) as e:
             stream.fault(call.key, "its gradients", e)
         finally:
             thread.inside -= 1
@@ -175,7 +175,7 @@ class BackwardRecords:
                 text = self._leaf.tensor(placement, g, path)
             except OSError:
                 raise  # a full disk
-            except Exception as e:
+            except unsignalled(Exception) as e:
                 self._stream.fault(call.key, "a gradient", e)
                 return lost(f"gradient: {error_text(e)[:200]}")
             if not placement.wants_file:  # else it names the file of this record

@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from attrs import define, field
+from probe_format.excerpts import unsignalled
 from probe_format.jsonio import inert
 from probe_format.own_code import RUNNER, is_own
 
@@ -55,7 +56,7 @@ def _text(frame: FrameType) -> str:
     path = name if name.startswith("<") else os.path.abspath(name)
     try:
         source = linecache.getline(name, line, frame.f_globals).strip()
-    except Exception:  # the user's __loader__ may be broken; the stack is still recorded
+    except unsignalled(Exception):  # the user's __loader__ may be broken; the stack is still recorded
         source = ""
     text = inert(f"File {path}, line {line}, in {code.co_name}, \n {source}")
     _texts[key] = (code, text)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from probe_format.journal import events, lost
 from probe_format.names import as_optimizer_gets
 from probe_format.write import Coverage
@@ -88,7 +88,7 @@ class Collector:
                     self.recorder.alarm.parameter(record, name, value)
             if self._leaf.waits:
                 self._leaf.flush_numbers()
-        except Exception as e:
+        except unsignalled(Exception) as e:
             self.stream.fault(entry.owners[0][0], "a parameter's gradient", e)
         finally:
             thread.inside -= 1
@@ -99,7 +99,7 @@ class Collector:
             return self._leaf.tensor(placement, grad, (name,))
         except OSError:
             raise  # a full disk
-        except Exception as e:
+        except unsignalled(Exception) as e:
             self.stream.fault(placement.record, "a parameter's gradient", e)
             return lost(f"gradient: {error_text(e)[:200]}")
 
@@ -118,7 +118,7 @@ class Collector:
             if self.stream.waiting and self.recorder.in_backward() == -1:
                 self.stream.waiting = False
                 self._append(events.over())  # what has not come by now was not on its way
-        except Exception as e:
+        except unsignalled(Exception) as e:
             self.stream.fault("the end of the step", "late numbers", e)
         finally:
             self.thread.inside -= 1

@@ -6,7 +6,7 @@ The run goes on after a fault. A full disk ends the collection, not the run.
 import threading
 import traceback
 
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from probe_format.journal import events
 from probe_format.write import RankWriter, remains
 
@@ -81,5 +81,5 @@ class EventStream:
             own = count == 1 and not isinstance(error, OSError)  # those are the machine's
             text = "".join(traceback.format_exception(error)) if own else error_text(error)
             self.append(events.fault(where, what + text))
-        except Exception:
+        except unsignalled(Exception):
             self.end()

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from attrs import define
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, from_signal, unsignalled
 
 from probe_runtime.describe.run_error import RunError, is_handed_on
 from probe_runtime.notice import log_once
@@ -43,7 +43,7 @@ def report_fault(where: str, what: str, error: Exception) -> None:
                 stream.fault(where, what, error)
                 return
         log_once("probe_runtime", f"Probe failed at {where}: {what} ({error_text(error)}); the run goes on.")
-    except Exception:
+    except unsignalled(Exception):
         log_once("probe_runtime", "Probe failed, and could not note it; the run goes on.")
 
 
@@ -66,7 +66,7 @@ class faults_reported:
     ) -> bool:
         if isinstance(error, RunError):
             raise error.error from error
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or from_signal(error):
             return False
         report_fault(self.where, self.what, error)
         return True
@@ -94,7 +94,7 @@ class _Hook:
             return self.hook(*args, **kwargs)
         except RunError as e:
             raise e.error from e
-        except Exception as e:
+        except unsignalled(Exception) as e:
             report_fault(self.where, self.what, e)
             return None
 
@@ -151,7 +151,7 @@ def sheltered(where: str, make: Callable[[Function], Function]) -> Callable[[Fun
             calls.open.append(call)
             try:
                 return stand_in(*args, **kwargs)
-            except Exception as e:
+            except unsignalled(Exception) as e:
                 if e is call.error or is_handed_on(e):
                     raise
                 report_fault(where, "a call", e)

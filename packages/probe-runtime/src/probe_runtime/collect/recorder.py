@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from probe_format.journal import events
 from probe_format.values import json_key
 from probe_format.write import Coverage
@@ -126,7 +126,7 @@ class Recorder:
             return out
         except RunError as e:
             raise e.error from e
-        except Exception as e:
+        except unsignalled(Exception) as e:
             if began and not over:  # an error of the user's code
                 raise
             self.stream.fault(key, "a call", e)
@@ -150,7 +150,7 @@ class Recorder:
             call = self.begin(entry.base, args, kwargs, module)
         except RunError as e:
             raise e.error from e
-        except Exception as e:
+        except unsignalled(Exception) as e:
             self.stream.fault(entry.base, "a call", e)
             call = None
         finally:
@@ -159,9 +159,9 @@ class Recorder:
             return original(module, *args, **kwargs)
         stack = thread.stack
         depth = len(stack)
-        stack += ((call.name, call.backward),)
         anchor = thread.anchor
         thread.anchor = anchor if call.stack is None else (sys._getframe(), call.stack)
+        stack += ((call.name, call.backward),)
         if entry.opaque:
             thread.quiet = "inside module_dump"
         try:
@@ -178,7 +178,7 @@ class Recorder:
             self.end(call, out)
         except RunError as e:
             raise e.error from e
-        except Exception as e:
+        except unsignalled(Exception) as e:
             self.stream.fault(entry.base, "a call", e)
         finally:
             thread.inside -= 1
@@ -191,7 +191,8 @@ class Recorder:
 
         module: the module that is called; None for a function.
 
-        Raises RunError when an error of the run came meanwhile; the call must not be made then.
+        Raises RunError when an error of the run came meanwhile, or what a signal's handler raised: the call must not be
+        made then.
         """
         if key in self.stream.off:
             self.coverage.add("left_out", f"{key}: switched off after {self.stream.max_faults} faults")
@@ -201,25 +202,29 @@ class Recorder:
             call = self.calls.begin(key, module=module is not None)
             if call.recorded:
                 self._enter(call, args, kwargs, module)
-        except Exception as e:
+        except unsignalled(Exception) as e:
             self.stream.fault(key, "its inputs", e)
             kind = "calls" if module is None else "modules"
             self.coverage.outcome(kind if call is None else call.counted, "failed", kind)
             return None
+        except Exception as e:  # a signal's handler raised it
+            if call is not None:
+                self.raised(call, e)
+            raise
         try:
             if self.alarm is not None and call.given is not None:
                 self.alarm.entered(call)
             if self._leaf.waits:
                 self._leaf.flush_numbers()
-        except RunError as e:
-            self.raised(call, e.error)
-            raise
-        except Exception as e:
+        except unsignalled(Exception) as e:
             self.stream.fault(key, "numbers that were waited for", e)
+        except (RunError, Exception) as e:
+            self.raised(call, e.error if isinstance(e, RunError) else e)
+            raise
         return call
 
     def end(self, call: Call, out: Any) -> None:
-        """Record what a call returned and tap its gradients. Raises nothing but RunError."""
+        """Record what a call returned and tap its gradients. Raises RunError, and what a signal's handler raises."""
         try:
             if self.calls.selective:
                 self._names.leave(call.name)
@@ -227,18 +232,21 @@ class Recorder:
                 self._exit(call, out)
             if self._leaf.waits:
                 self._leaf.flush_numbers()
-        except Exception as e:
+        except unsignalled(Exception) as e:
             self.stream.fault(call.key, "its output", e)
             self._append(events.exit(call.name, raised=f"Probe: {error_text(e)}"))
+        except Exception as e:
+            self.raised(call, e)
+            raise
 
     def raised(self, call: Call, error: BaseException) -> None:
-        """Record that the call raised ``error``; its record has no output. Never raises."""
+        """Record that the call raised ``error``; its record has no output. Raises only what a signal's handler does."""
         try:
             self._names.leave(call.name)
             if call.recorded and not call.redo:
                 what = error_text(error).strip().split("\n")[0][:500]
                 self._append(events.exit(call.name, raised=what))
-        except Exception as e:
+        except unsignalled(Exception) as e:
             self.stream.fault(call.key, "its exception", e)
 
     def cut(self, call: Call, why: str) -> None:

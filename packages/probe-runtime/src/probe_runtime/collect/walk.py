@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from probe_format.excerpts import unsignalled
 from probe_format.values import (
     CONTAINERS,
     MAX_LEAVES,
@@ -111,7 +112,7 @@ class Part(ValueWalk):
         with self.aside:
             try:
                 known = self.table[type(out)]
-            except Exception:
+            except unsignalled(Exception):
                 known = None
             if known is not None and known not in CONTAINERS:  # nearly always: one tensor
                 return b"[%b]" % known(self, out, (0,))[0], 1, False
@@ -134,7 +135,7 @@ class Part(ValueWalk):
                 self.left = MAX_LEAVES
                 try:
                     describe = table[type(value)]
-                except Exception:  # not only KeyError: a metaclass may give its classes no hash
+                except unsignalled(Exception):  # not only KeyError: a metaclass may give its classes no hash
                     describe = first_met
                 part, form = describe(self, value, (key,))
                 parts += (part,)
@@ -195,7 +196,7 @@ def _tensor(walk: Any, value: Any, path: ValuePath) -> Described:
         return walk.tensor(walk, value, path), None
     except OSError:
         raise  # a full disk says nothing about the tensor
-    except Exception as e:
+    except unsignalled(Exception) as e:
         return walk.failed(value, e), None
 
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from probe_format.journal import events, hole
 from probe_format.jsonio import members
 from probe_format.layout import dump_path_of
@@ -89,7 +89,7 @@ class StepFiles:
             return self._written(name, parts)
         except NoRoom as error:
             return _lost_file(error)
-        except OSError as error:
+        except unsignalled(OSError) as error:
             if placement.lost is not None:
                 placement.lost(error)
                 return _lost_file(error)
@@ -116,7 +116,7 @@ class StepFiles:
                 filler = self._written(name, parts)
             except NoRoom as error:
                 filler = _lost_file(error)
-            except Exception as error:
+            except unsignalled(Exception) as error:
                 filler = _lost_file(error)
                 self._fault(name, error)
             self._append(events.fill([(number, filler)]))

@@ -83,8 +83,12 @@ class Regions:
             self._open.of, self._open.nodes = started, []
         if node in self._open.nodes:
             return False
-        self._push(node)
         self._open.nodes.append(node)
+        try:
+            self._push(node)
+        except BaseException:  # a signal's handler has raised
+            self.closes(node)
+            raise
         return True
 
     def closes(self, node: str) -> None:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from attrs import define
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from probe_format.safe_files import Descriptor
 
 from probe_runtime.notice import notice
@@ -59,7 +59,7 @@ class Exporter:
                     command, stdin=end, stdout=end, stderr=end, env=environment, start_new_session=True
                 )
             self.tell()
-        except Exception as error:
+        except unsignalled(Exception) as error:
             self._warn(f"nothing is exported: {error_text(error)}")
 
     def tell(self, *words: bytes) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import fields
 from probe_format.errors import ProbeError
-from probe_format.excerpts import brief, error_text
+from probe_format.excerpts import brief, error_text, unsignalled
 
 from probe_runtime.config.config import Config
 from probe_runtime.config.source import ConfigSource
@@ -40,7 +40,7 @@ class Reload:
             config = self.source.read_again(before)
             if changes := _changes(before, config):
                 session.reconfigure(config)
-        except Exception as error:
+        except unsignalled(Exception) as error:
             complaint = str(error) if isinstance(error, ProbeError) else error_text(error)
             if complaint != self._complaint:
                 notice(

@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from attrs import define, field
 from probe_format.errors import ConfigError, ProbeError, Problem, UsageError
-from probe_format.excerpts import brief, error_text
+from probe_format.excerpts import brief, error_text, from_signal, unsignalled
 from probe_format.layout import holds_data
 from probe_format.write import Claim, clear, explain, reason, remains
 
@@ -218,20 +218,22 @@ class Session(AnySession):
         """End the step: write its last files, and begin the next step. Raises as `stop` does."""
         run, self.run = self.run, None
         report = None
-        if run is not None:
-            if run.running and not self.framework.unstopped():
-                self._warn_once("step() was called before stop(); collecting was stopped first.")
-            with self._guarded(run, "step()"):
-                report = run.end()
-                if report is not None:
-                    said = (
-                        f"step {self.step_number} is dumped: {report['records']} records in {run.directory}"
-                    )
-                    log(self.framework.package, said)
-        self._over(run, report)
-        self._claim.rest()
-        self.step_number += 1
-        self._skip_step = None
+        try:
+            if run is not None:
+                if run.running and not self.framework.unstopped():
+                    self._warn_once("step() was called before stop(); collecting was stopped first.")
+                with self._guarded(run, "step()"):
+                    report = run.end()
+                    if report is not None:
+                        said = f"step {self.step_number} is dumped: {report['records']} records in {run.directory}"
+                        log(self.framework.package, said)
+        finally:  # a signal's handler may have raised
+            try:
+                self._over(run, report)
+                self._claim.rest()
+            finally:
+                self.step_number += 1
+                self._skip_step = None
         last = self.config.step.last
         if run is not None and last is not None and self.step_number > last:
             log(self.framework.package, f"every step asked for is dumped, below {self.config.dump_path}")
@@ -306,7 +308,10 @@ class Session(AnySession):
 
     @contextlib.contextmanager
     def _guarded(self, run: RunningStep, where: str) -> Iterator[None]:
-        """Turn a fault of Probe into a warning: it ends the dump of this step, never the run."""
+        """Turn a fault of Probe into a warning: it ends the dump of this step, never the run.
+
+        What a signal's handler raises meanwhile ends it as well, and is the run's.
+        """
         try:
             yield
         except ProbeError:
@@ -316,11 +321,17 @@ class Session(AnySession):
             self._skip_step = self.step_number
             with contextlib.suppress(Exception):
                 run.abandon()
+            signalled = from_signal(e)
+            why = reason(e, self.config.dump_path, _brief_trace(e))
+            if signalled:
+                why = f"a signal's handler raised {error_text(e)}."
             notice(
-                f"Probe: the dump of step {self.step_number} ended in {where}: "
-                f"{reason(e, self.config.dump_path, _brief_trace(e))} The run goes on; {remains(run.directory)}."
+                f"Probe: the dump of step {self.step_number} ended in {where}: {why} The run goes on; "
+                f"{remains(run.directory)}."
             )
             self._ended_early = run
+            if signalled:
+                raise
 
     # -- inside ---------------------------------------------------------------------------------------
 
@@ -363,7 +374,7 @@ class Session(AnySession):
                 f"Probe: {directory} holds earlier data, so step {self.step_number} is not dumped. Give another "
                 "dump_path, or set overwrite=True."
             )
-        except OSError as e:
+        except unsignalled(OSError) as e:
             notice(f"Probe: Step {self.step_number} is not dumped: {explain(e, base)}")
         self._skip_step = self.step_number
         self._claim.rest()

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Any
 
 from attrs import define, field
+from probe_format.excerpts import unsignalled
 from probe_format.write import Look, RankWriter
 
 from probe_runtime.collect.collector import Collector
@@ -310,7 +311,7 @@ class DumpingStep(RunningStep):
             return None
         try:
             report = self._written(final=final)
-        except OSError as e:
+        except unsignalled(OSError) as e:
             collector.stream.break_off(f"the JSON files could not be written ({e})")
             return None
         if final:
@@ -332,7 +333,7 @@ class DumpingStep(RunningStep):
             return self.writer.finish(final=final, last=lambda: collector.tally(self.table))
         except OSError:
             raise
-        except Exception as e:
+        except unsignalled(Exception) as e:
             collector.stream.fault("the end of the step", "coverage", e)
         return self.writer.finish(final=final)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, field
+from probe_format.excerpts import unsignalled
 from probe_format.layout import watch_file
 from probe_format.watch import WatchWriter, free_place
 from probe_format.write import explain
@@ -95,7 +96,7 @@ class WatchSession(Session):
             watch.shelter("the end", watcher.close)()
             try:
                 watch.file.close()
-            except OSError as error:
+            except unsignalled(OSError) as error:
                 self._warn_once(explain(error, self.config.dump_path))
 
     def _wants_model(self) -> str:
@@ -146,7 +147,7 @@ class WatchSession(Session):
             self._watch = Watch(config, WatchWriter(path, header))
             if self.when is not None:
                 self.when.tell = self._watch.tell
-        except OSError as error:
+        except unsignalled(OSError) as error:
             notice(f"Probe: nothing is watched: {explain(error, config.dump_path)}")
             return
         self._watcher = self.make(self._watch)

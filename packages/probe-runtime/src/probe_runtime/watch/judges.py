@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import define, field
 from probe_format.errors import ConfigError, Problem
-from probe_format.excerpts import cut, error_text
+from probe_format.excerpts import cut, error_text, unsignalled
 from probe_format.watch import KINDS
 
 from probe_runtime.config import Condition
@@ -70,7 +70,7 @@ class Judges:
             return
         try:
             number = self._values[name] = float(value.detach() if hasattr(value, "detach") else value)
-        except Exception as error:
+        except unsignalled(Exception) as error:
             self._tell(f"observe({name!r}) was given no number ({error_text(error)}), and has no effect.")
             return
         if (median := self._medians.get(name)) is None:
@@ -127,7 +127,7 @@ class Judges:
             said = self._functions[condition](seen)
             if not said:
                 return None
-        except Exception as error:
+        except unsignalled(Exception) as error:
             self._tell(f"{condition.text} failed, and does not count ({error_text(error)}).")
             return None
         return cut(said, 500) if isinstance(said, str) else "it returned a true value"
@@ -149,7 +149,7 @@ def _function(condition: Condition) -> Callable[[StepSeen], Any]:
     module, _, name = condition.subject.partition(":")
     try:
         found: Any = operator.attrgetter(name)(importlib.import_module(module))
-    except Exception as error:
+    except unsignalled(Exception) as error:
         what = f"{condition.text} cannot be imported: {error_text(error)}."
         raise ConfigError([Problem("when", what, "Write package.module:function.")]) from error
     if not callable(found):

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from probe_format.write import discard
 
 from probe_runtime.notice import Notices
@@ -71,7 +71,7 @@ class Ring:
     def _remove(self, directory: Path, inode: tuple[int, int]) -> None:
         try:
             discard(directory, inode)
-        except Exception as error:
+        except unsignalled(Exception) as error:
             self._notices.tell(
                 f"{directory} cannot be removed, and stays: {error_text(error)}. So may later steps that keep "
                 "would remove.",

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import evolve
 from probe_format.errors import FormatError
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from probe_format.write import Look, amend_report
 
 from probe_runtime.config import Config, Then
@@ -74,7 +74,7 @@ class Triggers:
         self._row = row
         try:
             self._judges.watched(row)
-        except Exception as error:
+        except unsignalled(Exception) as error:
             self._fail(error)
 
     def of(self, number: int) -> Trigger | None:
@@ -117,7 +117,7 @@ class Triggers:
             self._follow([each for each in told if each.step >= number], number)
             if len(self._fired) < self._then.times and number >= self._next:
                 self._judge(seen)
-        except Exception as error:
+        except unsignalled(Exception) as error:
             self._fail(error)
         self._judges.over()
 
@@ -134,7 +134,7 @@ class Triggers:
     def _news(self, rank: int) -> list[Trigger]:
         try:
             return [each for each in self._file.news() if each.rank != rank]
-        except OSError as error:
+        except unsignalled(OSError) as error:
             self._fail(error)
             return []
 
@@ -147,7 +147,7 @@ class Triggers:
         try:
             for each in triggers if seen.rank is not None else ():
                 self._file.write(each)
-        except OSError as error:
+        except unsignalled(OSError) as error:
             self._fail(error)
         self._fire(triggers)
 

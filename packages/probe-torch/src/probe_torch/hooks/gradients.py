@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from probe_format.excerpts import unsignalled
 from probe_format.values import ValuePath
 from probe_runtime.collect import Autograd, Emit, GradientTap, untold
 
@@ -42,13 +43,13 @@ def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
         index = None
         try:
             needs, base = t.requires_grad, t._base
-        except Exception:
+        except unsignalled(Exception):
             needs, base = _requires_grad(t), base_of(t)
         if needs:
             try:
                 node = t.grad_fn
                 key: Any = id(t) if node is None else (node, t.output_nr)
-            except Exception:
+            except unsignalled(Exception):
                 if (key := _key(t)) is None:
                     continue
             if key in indexes:
@@ -81,7 +82,7 @@ def flows(outputs: Found) -> bool:
         for _, t in outputs:
             if t.requires_grad:
                 return True
-    except Exception:  # a class of the user's
+    except unsignalled(Exception):  # a class of the user's
         return any(_requires_grad(t) for _, t in whole(outputs))
     return transforms() and any(t.requires_grad for _, t in whole(outputs))
 
@@ -109,7 +110,7 @@ class _Outputs:
         for path, t in whole(outputs) if inputs.batched else outputs:
             try:
                 needs = t.requires_grad
-            except Exception:
+            except unsignalled(Exception):
                 needs = _requires_grad(t)
             if not needs:
                 continue
@@ -120,7 +121,7 @@ class _Outputs:
             try:
                 node, nr = t.grad_fn, t.output_nr
                 key: Any = id(t) if node is None else (node, nr)
-            except Exception:
+            except unsignalled(Exception):
                 if (key := _key(t)) is None:
                     continue
                 node, nr = key if type(key) is tuple else (None, 0)

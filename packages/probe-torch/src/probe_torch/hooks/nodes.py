@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from attrs import define, field
+from probe_format.excerpts import unsignalled
 from probe_format.values import ValuePath
 from probe_runtime.collect import GradientTap, GradientTexts, guard
 from probe_runtime.describe import RunError
@@ -163,7 +164,7 @@ class _NodeHook:
                     c.tap.fire(given, grad_outputs, c.made, c.through, c.consumed, views, texts)
         except RunError as e:
             raise e.error from e
-        except Exception as e:
+        except unsignalled(Exception) as e:
             guard.report_fault("a gradient", "its arrival at a node", e)
 
     def remove(self) -> None:

@@ -60,8 +60,8 @@ class _Hidden:
 
     def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not self._steps.updating:
-            self._alone = True
             self._steps.update_begins(may_start=False)  # hooks are being called
+            self._alone = True
         self._steps.stepping(optimizer)
 
     def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:

@@ -124,9 +124,12 @@ def _entering(original: Function) -> Function:
 def _leaving(original: Function) -> Function:
     @functools.wraps(original)
     def leave(region: Any, *error: Any) -> Any:
-        for each in _listening[::-1]:
-            if each.entered.pop(id(region), None) is not None:
-                each.end()
-        return original(region, *error)
+        try:
+            for each in _listening[::-1]:
+                if each.entered.pop(id(region), None) is not None:
+                    each.end()
+        finally:
+            result = original(region, *error)
+        return result
 
     return leave

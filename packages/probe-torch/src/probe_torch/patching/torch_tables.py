@@ -6,6 +6,8 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
+from probe_format.excerpts import unsignalled
+
 # Tables that torch makes at first use, keyed by its functions. Made while patches are in place they would
 # hold our wrappers and, for the rest of the process, not the functions: torch.set_default_device would be
 # ignored, torch.compile would break the graph at every call. (module, dotted name of a cached function
@@ -42,7 +44,7 @@ def fill_caches() -> None:
             make, about = _table(module, name)
             if about is None or not about().currsize:
                 make()
-        except Exception:
+        except unsignalled(Exception):
             # These names are private to torch: another version may lack them or part of what they need. Such a
             # table is left to be made at first use, as without Probe.
             continue

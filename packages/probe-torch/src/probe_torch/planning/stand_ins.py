@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from attrs import define, field
 from probe_format.errors import UsageError
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
@@ -65,7 +65,7 @@ class StandIns:
                 self._kept.append(wrapper)
             copied: tuple[nn.Module, Any] = copy.deepcopy((model, optimizer), self._memo)
             _check_apart(model, copied[0])
-        except Exception as e:
+        except unsignalled(Exception) as e:
             raise UsageError(
                 "A plan works on a copy of the model, so that yours stays as it is, and this one cannot be copied "
                 f"({error_text(e)}). Give the module inside the wrapper, or one made without what cannot be copied."
@@ -108,7 +108,7 @@ class StandIns:
             made = copy.deepcopy(value, self._memo)
             if made is value:
                 raise ValueError("its copy is the same object")
-        except Exception as e:
+        except unsignalled(Exception) as e:
             why = f"plan cannot copy a {type(value).__name__} ({error_text(e)})"
             raise UsageError(f"{why}. Give its tensors in a list or a dict.") from e
         return made

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from probe_format.excerpts import unsignalled
 from probe_format.journal import events, hole
 from probe_format.jsonio import dumps, encode, members
 from probe_format.tensors import PT_DTYPES, Stats, checksum_of, flushed, numbers_at, pt_bytes, stats_json
@@ -342,7 +343,7 @@ class TensorLeaf(Leaf):
             else:
                 self._coverage.add("unsupported", f"tensor: {_NOT_COMPLETE}")
                 told["unsupported"] = _NOT_COMPLETE
-        except Exception as e:  # this runs in the user's own wait
+        except unsignalled(Exception) as e:  # this runs in the user's own wait
             told["unsupported"] = f"looking at it raised {type(e).__name__}: {e}"[:200]
             self._coverage.add("unsupported", f"tensor: {told['unsupported']}")
         fillers = [(number, members(told))]

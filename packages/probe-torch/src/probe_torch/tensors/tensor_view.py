@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from attrs import evolve, field, frozen
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 
 from .plain import has_memory
 
@@ -72,7 +72,7 @@ def _view(t: torch.Tensor) -> TensorView:
     with torch._C.DisableTorchFunctionSubclass():
         try:
             return _unusual(t)
-        except Exception as e:
+        except unsignalled(Exception) as e:
             why = error_text(e).split("\n")[0]
             return TensorView(_type_name(t), str(t.dtype), _shape(t), None, reason=f"cannot be read ({why})")
 

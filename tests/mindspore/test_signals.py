@@ -1,0 +1,49 @@
+"""What a signal's handler raises (a request's time-out) is the run's, wherever in Probe the signal came."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor, nn
+from mindspore_dumping import opened, records, report
+from probe_format.journal import events
+from probe_mindspore.tensors.leaf import TensorLeaf
+from probe_runtime.collect.backward_records import BackwardRecords
+from probe_runtime.collect.recorder import Recorder
+from probe_runtime.collect.walk import Part
+from signalled import Late, rings_in
+
+pytestmark = pytest.mark.usefixtures("pynative")
+
+PLACES: dict[str, tuple[Any, str]] = {
+    "a call begins": (Recorder, "begin"),
+    "its inputs": (Part, "arguments"),
+    "it ends": (Recorder, "end"),
+    "its output": (events, "exit"),
+    "a tensor": (TensorLeaf, "tensor"),
+    "the graph is hooked": (BackwardRecords, "attach"),
+}
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_time_out_ends_the_request_and_the_next_is_recorded_whole(
+    place: str, level: str, tmp_path: Path
+) -> None:
+    model = nn.SequentialCell(nn.Dense(4, 4), nn.Tanh(), nn.Dense(4, 1))
+    train = ms.value_and_grad(lambda x: model(x).sum(), None, model.trainable_params())
+    x = Tensor(np.ones((2, 4), np.float32))
+    train(x)
+    with opened(tmp_path, level=level) as debugger:
+        with rings_in(*PLACES[place]) as times, pytest.raises(Late), debugger.one_step(model):
+            train(x)
+        for _ in range(2):
+            with debugger.one_step(model):
+                train(x)
+    assert times == [1]
+    assert [report(tmp_path / "dump", step)["faults"] for step in range(3)] == [[], [], []]
+    assert list(records(tmp_path / "dump", 1)) == list(records(tmp_path / "dump", 2)) != []
