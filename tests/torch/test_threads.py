@@ -300,10 +300,8 @@ def test_a_thread_that_only_computes_sets_no_gradients(tmp_path: Path) -> None:
         with beside(serve):
             one_step(debugger, model)
         one_step(debugger, model)  # alone, what a thread made stay goes
-    assert [report(tmp_path / "dump", step)["not_seen"] for step in range(2)] == [
-        [],
-        [{"what": "Module.0.Linear", "why": "not called in this step"}],
-    ]
+    said = [[row["what"] for row in report(tmp_path / "dump", step)["not_seen"]] for step in range(2)]
+    assert said == [[], ["Module.0.Linear"]]
 
 
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])

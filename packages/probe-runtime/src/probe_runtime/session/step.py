@@ -12,7 +12,6 @@ from probe_format.excerpts import unsignalled
 from probe_format.write import Look, RankWriter
 
 from probe_runtime.collect.collector import Collector
-from probe_runtime.collect.guard import faults_reported
 from probe_runtime.collect.module_table import AnyModuleTable, TrackedModule
 from probe_runtime.collect.recorder import Args, Kwargs
 from probe_runtime.collect.thread_state import other_threads
@@ -261,8 +260,10 @@ class DumpingStep(RunningStep):
         if self._installed is not None:
             installed, self._installed = self._installed, None
             installed.close()
-            with faults_reported("stop()", "look for modules that came or left"):
+            try:
                 self.table.note_changes()
+            except unsignalled(Exception) as e:
+                self.collector.stream.fault("stop()", "modules that came or left", e)
             if self.gate is not None and (short := self.gate.shortfall):
                 self.collector.coverage.unseen(*short)
                 if self.gate.number < self.gate.first:
