@@ -24,9 +24,8 @@ def brief(value: Any, most: int = _MOST) -> str:
         return repr(value) if len(value) <= most else f"{value[:most]!r}..."
     try:
         return cut(asked(_repr.repr, value), most)
-    except unsignalled(
-        Exception
-    ):  # an integer of more digits than Python writes, an object whose repr raises
+    # An integer of more digits than Python writes, an object whose repr raises.
+    except unsignalled(Exception):
         return f"<{type(value).__name__}>"
 
 

@@ -213,12 +213,9 @@ class Saver:
         except Exception as error:
             with contextlib.suppress(Exception):
                 run.abandon()
-            signalled = from_signal(error)
             why = reason(error, run.directory, error_text(error))
-            if signalled:
-                why = f"a signal's handler raised {error_text(error)}."
             notice(f"Probe: step {number} ended early: {why} The run goes on; {remains(run.directory)}.")
-            if signalled:
+            if from_signal(error):
                 raise
             return
         if report is None:

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from probe_format import layout
+from probe_format.excerpts import error_text, from_signal
 from probe_format.safe_files import make_folder
 
 
@@ -58,10 +59,12 @@ def explain(error: OSError, path: Path) -> str:
 
 
 def reason(error: Exception, path: Path, told: str) -> str:
-    """Return one sentence on what ended a step below ``path``: what the machine lacks, or a fault of Probe's own.
+    """Return one sentence on what ended a step below ``path``: what the machine lacks, a signal, or a fault of Probe's.
 
     told: the fault in words, for whoever mends it.
     """
+    if from_signal(error):
+        return f"a signal's handler raised {error_text(error)}."
     if isinstance(error, OSError):
         return explain(error, path)
     if isinstance(error, MemoryError):

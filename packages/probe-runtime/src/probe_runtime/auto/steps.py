@@ -237,11 +237,12 @@ class AutoSteps:
     def _begin(self) -> None:
         models = list(self.scene.models())
         self._has_begun = True
+        wants_model = not models and self.session.config.level != "L1"
         if not models and self.scene.named:
             self._once(f"no module is of a class that models names: {', '.join(self.scene.named)}.")
-        elif not models and self.session.config.level != "L1":
+        elif wants_model:
             self._once("there is no model yet; where no optimizer trains it, name its class: models: [Net].")
-        if not models and self.session.config.level != "L1":
+        if wants_model:
             return
         if self.found is None:
             self._introduce(models)

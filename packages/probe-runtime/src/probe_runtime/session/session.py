@@ -321,16 +321,12 @@ class Session(AnySession):
             self._skip_step = self.step_number
             with contextlib.suppress(Exception):
                 run.abandon()
-            signalled = from_signal(e)
-            why = reason(e, self.config.dump_path, _brief_trace(e))
-            if signalled:
-                why = f"a signal's handler raised {error_text(e)}."
             notice(
-                f"Probe: the dump of step {self.step_number} ended in {where}: {why} The run goes on; "
-                f"{remains(run.directory)}."
+                f"Probe: the dump of step {self.step_number} ended in {where}: "
+                f"{reason(e, self.config.dump_path, _brief_trace(e))} The run goes on; {remains(run.directory)}."
             )
             self._ended_early = run
-            if signalled:
+            if from_signal(e):
                 raise
 
     # -- inside ---------------------------------------------------------------------------------------
