@@ -1,6 +1,6 @@
 """Say what `probe ranks` of one dump costs: `python -m bench.many_ranks.one DUMP WORKERS`.
 
-Each worker imports this module again, so it imports nothing that `probe ranks` itself does not.
+It imports nothing that `probe ranks` itself does not: each worker has a copy of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def one(dump: Path, workers: int) -> dict[str, Any]:
     from probe_analysis.calls.engine import in_process
 
     begun, before = time.monotonic(), time.process_time()
-    found = ranks(dump, engine=in_processes(workers) if workers > 1 else in_process)
+    found = ranks(dump, engine=in_processes(workers, forked=True) if workers > 1 else in_process)
     wall = time.monotonic() - begun
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {

@@ -227,6 +227,25 @@ def test_processes_say_the_same(larger: Path, alone: Ranks) -> None:
     assert said(ranks(larger, engine=in_processes(2))) == said(alone)
 
 
+COPIES = """
+import argparse, operator, threading
+from probe_analysis.cli.options import engine
+
+mark, may_end = "of a copy", threading.Event()
+run = engine(argparse.Namespace(workers=2, engine=None, scheduler=None))
+print(run(eval, ["hasattr(__import__('__main__'), 'mark')"] * 4, operator.add))
+threading.Thread(target=may_end.wait).start()
+run = engine(argparse.Namespace(workers=2, engine=None, scheduler=None))
+print(run(eval, ["hasattr(__import__('__main__'), 'mark')"] * 4, operator.add))
+may_end.set()
+"""
+
+
+def test_the_processes_of_a_command_are_copies_but_beside_another_thread() -> None:
+    """It may hold a lock, which a copy would wait for without an end."""
+    assert subprocess.check_output([sys.executable, "-c", COPIES], text=True).split() == ["4", "0"]
+
+
 SCHEDULER = ["--engine", "dask", "--scheduler", "tcp://localhost:1"]
 
 
@@ -383,7 +402,9 @@ def _started(dump: Path, command: str = "ranks") -> tuple[subprocess.Popen[str],
 
     def readers() -> list[int]:
         every = [int(each) for each in children.read_text().split()]
-        return [each for each in every if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
+        commands = [Path(f"/proc/{each}/cmdline").read_bytes() for each in every]
+        assert all(str(dump).encode() in each for each in commands)  # they are copies
+        return every
 
     _until(lambda: len(readers()) == 2)
     return process, readers()
