@@ -122,7 +122,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
 MODULE_LEVEL: dict[str, set[str]] = {
     "probe_fast": set(),
     "probe_format": {"attrs", "numpy", "orjson"},
-    "probe_runtime": {"attrs", "numpy", "yaml"},
+    "probe_runtime": {"attrs", "numpy", "xxhash", "yaml"},
     "probe_torch": {"attrs", "numpy", "torch"},
     "probe_mindspore": {"attrs", "mindspore", "numpy"},
     "probe_save": {"attrs", "numpy"},

@@ -16,11 +16,10 @@ Buffer = bytes | memoryview
 WriteFile = Callable[[str, Sequence[Buffer], Folder], int]
 TensorStore = Union["OwnFiles", "PackedFiles"]
 
-_BLOCK = 1 << 18
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-#: The bytes from which on a pack gets no more, and how many places in packs are remembered.
-FULL, _MOST = 256 << 20, 1 << 16
+#: The bytes from which on a pack gets no more.
+FULL = 256 << 20
 
 
 class OwnFiles:
@@ -34,10 +33,6 @@ class OwnFiles:
     def write(self, name: str, parts: Sequence[Buffer], folder: Folder) -> int:
         """Make a file, in the place of one of that name; return its CRC-32. Raises OSError when it cannot."""
         return write_parts(name, parts, folder)
-
-    def holds(self, name: str, parts: Sequence[Buffer], size: int, folder: Folder) -> bool:
-        """Return whether a file consists of these parts, which have ``size`` bytes, and of nothing more."""
-        return _holds(name, 0, parts, folder, ends=True)
 
     def name_again(self, source: str, target: str, crc: int, folder: Folder) -> bool:
         """Give a file of this CRC-32 a second name, which no other file has then. Returns False where it is gone."""
@@ -84,31 +79,22 @@ class PackedFiles:
         self._lock = threading.RLock()
         self._pack: _Pack | None = None
         self._pid = os.getpid()
-        self._places: dict[str, tuple[str, int, int]] = {}
 
     def write(self, name: str, parts: Sequence[Buffer], folder: Folder) -> int:
         crc = parts_crc32(parts)
         with self._lock:
-            place = self._append(name, parts, crc, folder)
-            if len(self._places) >= _MOST:
-                self._places.clear()
-            self._places[name] = place
+            self._append(name, parts, crc, folder)
         return crc
-
-    def holds(self, name: str, parts: Sequence[Buffer], size: int, folder: Folder) -> bool:
-        pack, start, length = self._places.get(name, ("", 0, -1))
-        return length == size and _holds(pack, start, parts, folder)
 
     def name_again(self, source: str, target: str, crc: int, folder: Folder) -> bool:
         with self._lock:
             self._append(target, (source.encode(),), crc, folder, again=True)
-            self._places.pop(target, None)
         return True
 
     def _append(
         self, name: str, parts: Sequence[Buffer], crc: int, folder: Folder, *, again: bool = False
-    ) -> tuple[str, int, int]:
-        """Append an entry; return its pack, and where its content begins there and how long it is."""
+    ) -> None:
+        """Append an entry. again: its content is the name of another, whose tensor file it is too."""
         pack = self._taken(folder)
         size = byte_count(parts)
         head = entry_head(pack.end, name, size, crc, again=again)
@@ -123,10 +109,8 @@ class PackedFiles:
                 self._give_back(pack)
             with naming(folder.path / pack.name):
                 raise error
-        start = pack.end + len(head)
-        pack.end = start + size
+        pack.end += len(head) + size
         self._give_back(pack)
-        return pack.name, start, size
 
     def _taken(self, folder: Folder) -> _Pack:
         """Return the pack to append to; a new one where there is none, it is full, or a fork()ed child's parent's.
@@ -154,24 +138,3 @@ class PackedFiles:
         pack, self._pack = self._pack, None
         if pack is not None:
             pack.file.close()
-
-
-def _holds(name: str, start: int, parts: Sequence[Buffer], folder: Folder, *, ends: bool = False) -> bool:
-    """Return whether these parts are in a file. ends: whether nothing may come after them."""
-    try:
-        fd = os.open(name, _READ, dir_fd=folder.fd)
-    except OSError:
-        return False
-    try:
-        os.lseek(fd, start, os.SEEK_SET)
-        for part in parts:
-            view = memoryview(part).cast("B")
-            for at in range(0, len(view), _BLOCK):
-                block = bytes(view[at : at + _BLOCK])
-                if os.read(fd, len(block)) != block:
-                    return False
-        return not (ends and os.read(fd, 1))
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
