@@ -13,7 +13,7 @@ import pytest
 from documents import tensor_bytes
 from probe_format.tensors import load_pt, npy_bytes, pt_bytes
 from probe_format.write.coverage import Coverage
-from probe_runtime.describe import TensorOptions, tensor_store
+from probe_runtime.describe import TensorOptions, equal_files, tensor_store
 from probe_runtime.describe.placement import Placement
 from probe_runtime.describe.step_files import StepFiles
 
@@ -98,6 +98,17 @@ def test_a_name_with_new_bytes_is_no_source_of_its_old_ones(tmp_path, once):
         files.save(SLOT, (at,), "npy", npy_bytes(array))
     loaded = [np.load(tmp_path / f"Mint.add.0.forward.input.{at}.npy")[0] for at in range(3)]
     assert loaded == [1.0, 0.0, 0.0]
+
+
+def test_of_more_files_than_are_remembered_each_has_its_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(equal_files, "_MOST", 2)
+    files, _, _ = made(tmp_path, share=True)
+    numbers = [0, 1, 0, 2, 2, 0, 1]
+    for at, number in enumerate(numbers):
+        files.save(SLOT, (at,), "npy", npy_bytes(np.full(3, number)))
+    paths = [tmp_path / f"Mint.add.0.forward.input.{at}.npy" for at in range(len(numbers))]
+    assert [np.load(path)[0] for path in paths] == numbers
+    assert [path.stat().st_nlink for path in paths] == [2, 1, 2, 2, 2, 1, 1]
 
 
 @pytest.mark.parametrize("links", [False, True])
