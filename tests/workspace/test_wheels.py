@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 # Everything that `pip install PACKAGE` may bring, and nothing else: no framework, no test tool.
 FORMAT = {"attrs", "numpy", "orjson", "probe-format"}
-RUNTIME = FORMAT | {"probe-runtime", "pyyaml"}
+RUNTIME = FORMAT | {"probe-runtime", "pyyaml", "xxhash"}
 CLOSURE = {
     "probe_fast": {"probe-fast"},
     "probe_format": FORMAT,

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 from probe_format.safe_files import Folder
-from xxhash import xxh3_128
+from probe_format.tensors import byte_count
+from xxhash import xxh3_128, xxh3_128_digest
 
 from .tensor_store import Buffer, TensorStore, WriteFile
 
 #: How many files are remembered, some 300 bytes each.
 _MOST = 1 << 16
+_SMALL = 1 << 17
 
 
 class EqualFiles:
@@ -27,24 +29,31 @@ class EqualFiles:
         self._store, self._make = store, make
         self._files: dict[bytes, tuple[str, int]] = {}
         self._hashes: dict[str, bytes] = {}
+        self._room = _MOST
 
     def write(self, target: str, parts: Sequence[Buffer], folder: Folder) -> int:
         """Make the file ``target`` of these parts in a folder, by a second name where that will do; return its CRC-32.
 
         Raises OSError when it cannot be made.
         """
-        state = xxh3_128()
-        for part in parts:
-            state.update(part)
-        found, files = state.digest(), self._files
+        if byte_count(parts) < _SMALL:
+            parts = (b"".join(parts),)  # which costs less than a call for each
+            found = xxh3_128_digest(parts[0])
+        else:
+            state = xxh3_128()
+            for part in parts:
+                state.update(part)
+            found = state.digest()
+        files = self._files
         files.pop(self._hashes.pop(target, b""), None)  # it gets other bytes than those it was remembered for
-        if (known := files.get(found)) is not None:
-            source, crc = known
+        if found in files:
+            source, crc = files[found]
             if self._store.name_again(source, target, crc, folder):
                 return crc
         crc = self._make(target, parts, folder)
-        if len(files) >= _MOST:
-            files = self._files = {}
-            self._hashes = {}
+        self._room -= 1
+        if self._room < 0:
+            files, self._hashes, self._room = {}, {}, _MOST - 1
+            self._files = files
         files[found], self._hashes[target] = (target, crc), found
         return crc
