@@ -235,7 +235,6 @@ mark, may_end = "of a copy", threading.Event()
 run = engine(argparse.Namespace(workers=2, engine=None, scheduler=None))
 print(run(eval, ["hasattr(__import__('__main__'), 'mark')"] * 4, operator.add))
 threading.Thread(target=may_end.wait).start()
-run = engine(argparse.Namespace(workers=2, engine=None, scheduler=None))
 print(run(eval, ["hasattr(__import__('__main__'), 'mark')"] * 4, operator.add))
 may_end.set()
 """

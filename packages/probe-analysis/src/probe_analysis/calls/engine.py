@@ -54,14 +54,15 @@ def _told(results: Iterable[R], total: int, done: Done | None) -> Iterator[R]:
 def in_processes(workers: int, *, forked: bool = False) -> Engine:
     """Return an engine of so many processes on this machine. It raises ProbeError where one of them is killed.
 
-    forked: whether they begin as copies of this process, which saves each the 0.35 s that Python, numpy and this
-    package take to start. Only where it has no thread but this one: a copy has the locks that others held, for good.
+    forked: whether they may begin as copies of this process, which saves each the 0.35 s that Python, numpy and this
+    package take to start. They do where Python knows of no thread but this one: a copy has the locks that others
+    held, for good. Not for a process with threads that Python does not know of, but numpy's, which stop for it.
     """
-    how = get_context("fork" if forked else "spawn")
 
     def run(work: Any, parts: Any, unite: Any, done: Done | None = None) -> Any:
         each = [*shares([*parts], workers)]
         some = partial(in_process, work, unite=unite)
+        how = get_context("fork" if forked and threading.active_count() == 1 else "spawn")
         with ProcessPoolExecutor(min(workers, len(each)), how, _end_at_once) as pool:
             # All begin at once, before Python's thread that watches them: it fails where one is added as another is
             # killed, and no copy may be made beside it.

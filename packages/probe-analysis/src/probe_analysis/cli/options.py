@@ -6,7 +6,6 @@ import io
 import json
 import math
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,9 +64,9 @@ def engine(arguments: argparse.Namespace) -> Engine:
         raise UsageError("--workers 0 would read nothing: give the number of processes, from 1 up.")
     if arguments.engine:
         return on_dask(arguments.scheduler)
-    # The process of a command has no thread but those of numpy, which stops them to be forked.
-    is_alone = sys.platform == "linux" and threading.active_count() == 1
-    return in_process if arguments.workers in (None, 1) else in_processes(arguments.workers, forked=is_alone)
+    if arguments.workers in (None, 1):
+        return in_process
+    return in_processes(arguments.workers, forked=sys.platform == "linux")
 
 
 def add_table(parser: Options, output: str = "write all of it into this file, as its suffix says") -> None:
