@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from probe_format.excerpts import unsignalled
 from probe_format.jsonio import dumps, encode, members
+from probe_format.statistics import WHOLE
 from probe_format.tensors import Stats, checksum_of, npy_bytes, numbers_at, stats_in, stats_json, widen
 from probe_format.values import UNKNOWN, ValuePath
 from probe_runtime.describe import Leaf, Placement, TensorOptions
@@ -124,7 +125,7 @@ class TensorLeaf(Leaf):
             return {}
         stats = stats_in(p.data, narrow=p.narrow, zero_count=o.zero_count, sketch=o.sketch, threads=_threads)
         numbers = stats_json(stats, statistics=o.statistics)
-        body |= {key: numbers.pop(key) for key in _FOUR if o.statistics}
+        body |= {key: numbers.pop(key) for key in WHOLE if o.statistics}
         return numbers
 
     def _bytes(self, placement: Placement, path: ValuePath, narrow: str | None, elements: Array) -> bytes:
@@ -144,7 +145,6 @@ class TensorLeaf(Leaf):
         return told
 
 
-_FOUR = ("Max", "Min", "Mean", "Norm")
 _SHARDS = "hsdp_effective_shard_size"
 
 

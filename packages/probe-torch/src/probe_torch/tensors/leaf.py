@@ -12,6 +12,7 @@ import torch
 from probe_format.excerpts import unsignalled
 from probe_format.journal import events, hole
 from probe_format.jsonio import dumps, encode, members
+from probe_format.statistics import WHOLE
 from probe_format.tensors import PT_DTYPES, Stats, checksum_of, flushed, numbers_at, pt_bytes, stats_json
 from probe_format.values import UNKNOWN, ValuePath
 from probe_format.write import slot_of
@@ -33,7 +34,6 @@ _T: Any = torch._C.TensorBase
 _data_ptr, _is_contiguous, _is_neg, _stride = _T.data_ptr, _T.is_contiguous, _T.is_neg, _T.stride
 _threads = torch.get_num_threads
 _NO_STATS = stats_json(Stats())
-_FOUR = ("Max", "Min", "Mean", "Norm")
 _MESH = ("device_mesh", "placements")
 _About = tuple[str, str | None, ValuePath, str]  # record, label, path and dtype
 _HAS_TRITON = find_spec("triton") is not None
@@ -243,7 +243,7 @@ class TensorLeaf(Leaf):
                 return hole("n", number), self._more(p, late=table is None)
         rest = self._statistics(p)
         self._summarise(placement, path, {**rest, "dtype": p.dtype})
-        four = {key: rest.pop(key) for key in _FOUR if key in rest}
+        four = {key: rest.pop(key) for key in WHOLE if key in rest}
         return members(four), {**rest, **self._more(p)}
 
     def _statistics(self, p: TensorView) -> dict[str, Any]:
