@@ -10,9 +10,8 @@ from probe_format.excerpts import error_text, unsignalled
 from probe_format.journal import events
 from probe_format.write import RankWriter, remains
 
+from probe_runtime.describe.step_files import FULL
 from probe_runtime.notice import notice
-
-_FULL = (27, 28, 122)  # file too large, disk full, over quota
 
 
 class EventStream:
@@ -69,7 +68,7 @@ class EventStream:
         where: the place by which faults are counted, such as the key of a call.
         what: what Probe was recording there.
         """
-        if isinstance(error, OSError) and error.errno in _FULL:
+        if isinstance(error, OSError) and error.errno in FULL:
             self.break_off(str(error))
             return
         with self._lock:

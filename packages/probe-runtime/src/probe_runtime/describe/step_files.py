@@ -22,7 +22,8 @@ from .placement import Placement
 from .tensor_options import TensorOptions
 from .tensor_store import Buffer, OwnFiles, PackedFiles, TensorStore, WriteFile
 
-_FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
+#: The errors of a write where there is no room.
+FULL = (errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
 
 
 class StepFiles:
@@ -93,7 +94,7 @@ class StepFiles:
             if placement.lost is not None:
                 placement.lost(error)
                 return _lost_file(error)
-            if error.errno in _FULL:
+            if error.errno in FULL:
                 raise
             self._fault(name, error)
             return _lost_file(error)
