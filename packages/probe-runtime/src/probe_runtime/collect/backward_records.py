@@ -21,12 +21,11 @@ from probe_runtime.describe.placement import Placement
 from .alarm import Alarm
 from .calls import Call
 from .event_stream import EventStream
-from .gradients import Autograd, Emit, Gradients, GradientTexts, OfInputs, OfOutputs
+from .gradients import Autograd, Emit, Found, Gradients, GradientTexts, OfInputs, OfOutputs
 from .plan import Plan
 from .thread_state import ThreadState
 
 Grads = Sequence[Any]
-Found = Sequence[tuple[ValuePath, Any]]
 #: A view that was written in place: its path among the outputs, its index among the inputs (None where it is none), and
 #: its parts of the whole tensor's gradient as an output and as an input.
 CutView = tuple[ValuePath, int | None, Any, Any]

@@ -8,7 +8,7 @@ output. What those edges carry, summed, is the call's own contribution to the gr
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from probe_runtime.collect import Autograd, Emit, GradientTap, untold
 from probe_torch.tensors.sums import numberless, plus
 
 from .leaf_gradients import watch
-from .nodes import InputEdges, NodeCall, Nodes, add_consumers, hook_node, transforms, whole
+from .nodes import Found, InputEdges, NodeCall, Nodes, add_consumers, hook_node, transforms, whole
 from .written_views import WrittenView, base_of, geometry, written_through
 
 _C: Any = torch._C
@@ -28,8 +28,6 @@ _sequence: Callable[[], int] = _C._autograd._get_sequence_nr
 _requires_grad, _grad_fn, _output_nr = (
     getattr(_C.TensorBase, name).__get__ for name in ("requires_grad", "grad_fn", "output_nr")
 )
-
-Found = Sequence[tuple[ValuePath, torch.Tensor]]
 
 
 def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
