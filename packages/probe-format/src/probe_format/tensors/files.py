@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from probe_format.checksum import crc32
+from probe_format.checksum import Buffer, crc32
 from probe_format.errors import DamagedError, FormatError, ProbeError
 from probe_format.safe_files import Folder, naming
 
 from .pack import Place, opened
-from .pt_file import Buffer
 
 
 def write_parts(path: Path | str, parts: Sequence[Buffer], folder: Folder | None = None) -> int:

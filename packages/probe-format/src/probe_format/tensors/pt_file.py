@@ -9,10 +9,8 @@ import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 
-from probe_format.checksum import crc32
+from probe_format.checksum import Buffer, crc32
 from probe_format.errors import FormatError
-
-Buffer = bytes | memoryview
 
 #: The parts of a zip: before each member, of each in the directory, and three at the end.
 LOCAL, ENTRY = struct.Struct("<IHHHHHIIIHH"), struct.Struct("<IHHHHHHIIIHHHHHII")
