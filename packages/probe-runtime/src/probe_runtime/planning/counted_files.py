@@ -2,23 +2,19 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from attrs import define, field
 from probe_format.tensors import byte_count
 
-_BLOCK = 4096
+from probe_runtime.watch.budget import in_blocks
+
 #: The class of a module's record, or the name of a function's, at the beginning of a file name.
 _KIND = re.compile(
     r"(?:Module|Cell)\..*?\.(?P<module>\w+)\.(?:(?:forward|backward)\.\d+|(?:parameters|optimizer)_grad)\."
     r"|(?P<function>\w+\.\w+)\.\d+\.(?:forward|backward)\."
 )
-
-
-def in_blocks(sizes: Iterable[int], block: int = _BLOCK) -> int:
-    """Return the bytes that files of these sizes take on a disk with blocks of 4 KiB, or of another size."""
-    return sum(-(-size // block) * block for size in sizes)
 
 
 @define
@@ -81,4 +77,4 @@ class CountedFiles:
 
     def allocated(self, block: int) -> int:
         """Return the bytes that the files take on a disk. block: each takes a multiple of so many."""
-        return in_blocks((size for path, size in self.sizes.items() if path not in self.second), block)
+        return sum(in_blocks(size, block) for path, size in self.sizes.items() if path not in self.second)

@@ -14,8 +14,9 @@ from probe_runtime.config.config_file import load
 from probe_runtime.config.cross_checks import earlier_dump, earlier_ranks
 from probe_runtime.config.resolve import resolve
 from probe_runtime.describe.tensor_store import OwnFiles, PackedFiles
+from probe_runtime.watch.budget import in_blocks
 
-from .counted_files import CountedFiles, in_blocks
+from .counted_files import CountedFiles
 from .dump_plan import DumpPlan, size_text
 
 
@@ -69,7 +70,7 @@ def outcome(
         written=files.written,
         file_bytes=files.bytes,
         file_bytes_unshared=files.bytes_of_all_names,
-        allocated=files.allocated(store.block) + in_blocks(sizes),
+        allocated=files.allocated(store.block) + sum(map(in_blocks, sizes)),
         free=_disk_free(config.dump_path),
         steps=_steps(config),
         ranks=len(config.rank) or None,

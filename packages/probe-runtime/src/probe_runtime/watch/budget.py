@@ -209,7 +209,7 @@ class Allowance:
         """
 
         def written(name: str, parts: Sequence[Buffer], folder: Folder) -> int:
-            size = _blocks(byte_count(parts), block)
+            size = in_blocks(byte_count(parts), block)
             with self._lock:
                 left, why = self.budget.left(self.taken, near=True)
                 if left < size + self.budget.needs(self.numbers):
@@ -231,7 +231,8 @@ class Allowance:
             end()
 
 
-def _blocks(size: int, block: int = _BLOCK) -> int:
+def in_blocks(size: int, block: int = _BLOCK) -> int:
+    """Return the bytes that a file of this size takes on a disk with blocks of 4 KiB, or of another size."""
     return -(-size // block) * block
 
 
@@ -239,7 +240,7 @@ def _size_without_tensors(directory: Path) -> int:
     """Return what a rank's folder takes, and all in it but the files of tensors."""
     size = 2 * _BLOCK
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
-        size += sum(_blocks(each.stat(follow_symlinks=False).st_size) for each in entries)
+        size += sum(in_blocks(each.stat(follow_symlinks=False).st_size) for each in entries)
     return size
 
 
