@@ -65,10 +65,8 @@ class ProbeInitStep(Callback):  # type: ignore[misc]
             else:
                 session.set_init_step(number)
         # The kernel dump of graph mode has a count of its own.
-        set_first = getattr(mindspore._c_expression, "_set_init_iter", None)
-        if set_first is not None:
-            with contextlib.suppress(Exception):
-                set_first(number)
+        with contextlib.suppress(Exception):
+            mindspore._c_expression._set_init_iter(number)
 
 
 #: The names that msprobe has for them: a script changes one import.
