@@ -15,9 +15,9 @@ Parting = tuple[tuple[int, ...], ...]
 
 Kind = Literal["held", "given", "own", "form", "argument", "updated"]
 """What is compared between ranks. held: tensors that should be equal. given: tensors that ranks give to functions,
-which may follow from data. form: slots, shapes and dtypes of the given tensors. argument: other arguments of functions.
-own: the parameter whose gradient an update takes as the rank's own backward pass left it. updated: which weights a rank
-updates."""
+which may follow from data. form: slots, shapes and dtypes of the given tensors. argument: the other arguments.
+own: the parameter whose gradient an update takes as the rank's own backward pass left it. updated: the weights that a
+rank updates."""
 #: How many contents of a kind are kept. Few of the kinds that may follow from data: they differ on each rank.
 MOST: Mapping[Kind, int] = {"held": 256, "own": 256, "given": 8, "form": 8, "argument": 8, "updated": 8}
 
