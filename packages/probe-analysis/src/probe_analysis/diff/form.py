@@ -30,7 +30,7 @@ class OddForms:
     across: bool
 
     def found(self) -> Iterator[tuple[CallDiff, Cause, What]]:
-        """Yield each call where an argument or form differs, but not in most siblings; its cause, and what differs."""
+        """Yield each call where an argument or form differs, not so in most siblings, its cause, and what differs."""
         different = [(each, slots) for each in self.course.calls if (slots := self._different(each))]
         several = self._several(different)
         mixed = any(several.values())

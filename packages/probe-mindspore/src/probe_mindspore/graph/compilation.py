@@ -55,7 +55,7 @@ class CopiedCompilations:
 
     word: the end of the keys of graphs with taps.
     tapped: a context in which compilation adds taps to the given extent.
-    met: the ids of Cells whose taps the compiler read, which adds them.
+    met: the ids of Cells whose taps the compiler has read; the compiler adds them.
     ran: called before each run of a graph that has a copy; returns what counts its outcome.
     fault: called with the copy and an exception that costs a run its records; returns whether to run with taps instead.
     wanted: see `replay_plan`.
