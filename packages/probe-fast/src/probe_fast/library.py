@@ -1,4 +1,4 @@
-"""Call the library, `numbers.c`, which the hook of the build compiles beside this file."""
+"""Measure numbers in memory (extremes, mean, norm, counts) by the C library `numbers.c`, which the build compiles."""
 
 import ctypes
 import struct
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 
 
 def _loaded(place: Path) -> tuple[str, Any, Any]:
-    """Return `WAY`, and the function of the library, once so that it keeps the interpreter's lock."""
+    """Return `WAY`, and the library's function twice: one keeps the interpreter's lock, the other releases it."""
     try:
         keeps, gives = ctypes.PyDLL(str(place)), ctypes.CDLL(str(place))
     except OSError:
@@ -59,14 +59,14 @@ def _loaded(place: Path) -> tuple[str, Any, Any]:
 
 _way, _few, _many = _loaded(Path(__file__).with_name("numbers.so"))
 #: How this processor computes: ``AVX-512``, ``AVX2`` or ``plain`` (on aarch64 that is NEON); empty without the library.
-WAY = _way  # the reference lacks names that are unpacked
+WAY = _way  # by itself, as the API reference lacks names that are unpacked
 
 _ASKED = struct.Struct("PNP4i")
 _ask, _ask_four, _four = _ASKED.pack_into, struct.Struct("PNPi").pack_into, struct.Struct("4d").unpack_from
 _ANSWER = _ASKED.size
 _Room = ctypes.c_char * (_ANSWER + ROW.size)
-#: Where the library reads what is asked and writes its answer. Whoever takes a room out has it alone: a thread, or what
-#: a signal calls. `four` asks in them alone, for no more than the four, of one thread.
+#: Buffers in which the library reads a question and writes its answer. Who takes a buffer out has it alone: a thread,
+#: or a signal's handler. Only `four` uses them: each buffer asks for four numbers, by one thread.
 _rooms: list[tuple[Any, Any]] = []
 
 
@@ -110,11 +110,11 @@ def numbers(
     zero_count: bool = False,
     sketch: bool = False,
 ) -> Measured | None:
-    """Return the numbers of elements that lie one after the other; None if it takes the reference.
+    """Return the numbers of elements that lie one after the other; None where only numpy can compute them.
 
     kind: of `KINDS`.
     table: address of 256 float32, of ``codes`` alone.
-    threads: returns how many may compute; it is asked where there are many elements. No number depends on it.
+    threads: returns how many threads may compute; called where there are many elements. No number depends on it.
     zero_count: whether zeros are counted.
     sketch: whether the sums of the sketch are made. The elements are then in C order.
     """

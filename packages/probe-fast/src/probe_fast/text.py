@@ -1,4 +1,4 @@
-"""Call the library `floats.c`, which the hook of the build compiles beside this file."""
+"""Take floats out of JSON text by the C library `floats.c`, which the build compiles beside this file."""
 
 import ctypes
 from collections.abc import Sequence
@@ -17,14 +17,15 @@ def _loaded(place: Path) -> Any:
 
 
 _take = _loaded(Path(__file__).with_name("floats.so"))
-#: Where the library writes: making one, all of it zero, takes a quarter of the time. Who takes one out has it alone.
+#: Buffers in which the library writes: making one, all of it zero, takes a quarter of the time. Who takes a buffer
+#: out has it alone.
 _rooms: list[Any] = []
 
 
 def take_floats(text: bytes, keys: Sequence[bytes]) -> tuple[bytes, bytes] | None:
-    """Return a text without some floats, and these with a comma between two; None where the library is missing.
+    """Return a text without some floats, and the floats joined by commas; None where the library is missing.
 
-    In the text a zero byte takes the place of each run of all keys, one right after the other, each with a float.
+    Where all keys follow one another, each with a float, one zero byte takes the place of them all in the text.
 
     keys: as they stand in the text, such as ``"Max":`` and ``,"Min":``. The first has two bytes or more.
     """

@@ -12,10 +12,10 @@ except ImportError:
 
 
 def take_floats(text: bytes, keys: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Return a text without some floats, and these with a comma between two.
+    """Return a text without some floats, and the floats joined by commas.
 
-    In the text a zero byte takes the place of each run of all keys, one right after the other, each with a float. What
-    has neither point nor exponent is none.
+    Where all keys follow one another, each with a float, one zero byte takes the place of them all in the text. A
+    number with neither point nor exponent is no float.
 
     keys: as they stand in the text, such as ``"Max":`` and ``,"Min":``. The first has two bytes or more.
     """

@@ -105,7 +105,7 @@ def existing_dump(dump_path: Path, rank: int | None, steps: Container[int] = ())
 
 
 def holds_data(path: Path) -> bool:
-    """Return whether a rank's directory has anything in it, so that a dump into it would mix with that."""
+    """Return whether a rank's directory has anything in it, with which a dump into it would mix."""
     try:
         with os.scandir(path) as entries:
             return any(True for _ in entries)

@@ -114,7 +114,7 @@ class SavedStep:
     def _number(self, name: str, backward: bool) -> tuple[int, int]:
         """Return the number of the next value of ``name``, and one for its gradients: the same where it is free.
 
-        It is not free where values are also saved under the name ``{name}_grad``.
+        The number may be taken where values are also saved under the name ``{name}_grad``.
         """
         partner = f"{name}_grad"
         with self._gate:

@@ -24,8 +24,8 @@ Rule = Callable[[Node, bool], Hashable]
 class Pair:
     """Hold two calls that are the same call of the model.
 
-    how: what they were matched by: their record's name, their module's path, their order within the module around
-    them, their class, or their position alone.
+    how: what the calls were matched by: their record's name, their module's path, their order within the module
+        around them, their class, or their position alone.
     """
 
     a: Call
@@ -125,7 +125,7 @@ class _Alignment:
     pairs: dict[str, Pair] = field(factory=dict)
 
     def found(self, wrappers: Sequence[Call]) -> Alignment:
-        """Return the alignment. wrappers: calls that only hand on, of which those without a pair are left out."""
+        """Return the alignment. wrappers: calls of wrappers; those without a pair are not counted as missing."""
         pairs = tuple(sorted(self.pairs.values(), key=lambda pair: pair.a.order))
         taken = {id(pair.b) for pair in pairs}
         alone = [call for call in wrappers if call.name not in self.pairs and id(call) not in taken]
@@ -148,7 +148,7 @@ class _Alignment:
                     todo.append((x.inside, y.inside))
 
     def _siblings(self, one: list[Node], two: list[Node]) -> list[tuple[Node, Node, How]]:
-        """Return the pairs among the calls made in one module: by what tells them apart best, then by less."""
+        """Return the pairs among the calls made in one module: by the strictest rule first, then by looser rules."""
         found: list[tuple[Node, Node, How]] = []
         gaps = [(one, two)]
         rules: tuple[tuple[How, Rule], ...]
@@ -168,7 +168,7 @@ class _Alignment:
         return found
 
     def _exact(self, node: Node, first: bool) -> Hashable:
-        """Tell modules apart by their path, functions by name and shapes, of DTensors the whole."""
+        """Tell modules apart by their path, functions by name and shapes; a DTensor's shape is the global one."""
         if node.is_module:
             return "module", self.mapping.layer(node.path) if first else node.path
         run = self.a if first else self.b
@@ -184,7 +184,7 @@ class _Alignment:
         return "api", self._function(node.call, first)
 
     def _class(self, node: Node, first: bool) -> Hashable:
-        """Tell modules apart by their class; functions are not matched here any more."""
+        """Tell modules apart by their class; by this rule no functions match."""
         return ("module", node.call.what.lower()) if node.is_module else ("api", id(node))
 
     def _function(self, call: Call, first: bool) -> str:
@@ -225,7 +225,7 @@ class _Alignment:
 
 
 def _is_near(path: str, other: Call) -> bool:
-    """Return whether a backward call may be one whose module has the path, as far as modules are known."""
+    """Return whether a backward call may be of the module with this path; it may where either path is unknown."""
     return other.backward and path in ("", plain_path(other.path) or path)
 
 

@@ -1,4 +1,4 @@
-"""Read each run of a dump by itself, wherever an engine does; go on without those that cannot be read, and keep why."""
+"""Read each run of a dump alone, by an engine; leave out a run that cannot be read, and keep the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .run import Progress
 
 
 class Readable(Protocol):
-    """Be what is read by itself: a run, or two that are compared."""
+    """Be read alone: a run, or a pair of runs that are compared."""
 
     @property
     def label(self) -> str: ...
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class Skipped(dict[str, str]):
-    """Map the label of each rank that is left out to why.
+    """Map the label of each rank that is left out to the reason.
 
     first: the first error.
     """
@@ -34,12 +34,12 @@ class Skipped(dict[str, str]):
     first: FormatError | None = None
 
     def leave(self, label: str, error: FormatError) -> None:
-        """Leave a rank out, as reading it raises an error."""
+        """Leave a rank out, because reading it raised this error."""
         self.first = self.first or error
         self[label] = str(error)
 
     def unless(self, read: object) -> None:
-        """Raise the first error where nothing was read."""
+        """Raise the first error where nothing was read. read: what was."""
         if not read and self.first is not None:
             raise self.first
 
@@ -50,12 +50,13 @@ class Skipped(dict[str, str]):
         engine: Engine,
         progress: Progress | None,
     ) -> Iterator[R]:
-        """Yield what comes of each run, in the order of their numbers.
+        """Yield the result of each run that can be read, in the order of the runs' numbers, and leave out the others.
 
-        This is the plan of what asks each run alone: the parts map, and what comes of them unites as sets do.
+        This is the engine's plan of each command that asks each run alone: the results of a part are a dict, and two
+        dicts are merged.
 
-        work: makes what is kept of a run, which must be small; its second argument lives as long as the part does.
-        parts: runs, which are read one after the other.
+        work: makes the result of a run, which must be small; its second argument is kept from run to run of a part.
+        parts: runs and their numbers; the runs of a part are read one after the other.
         """
 
         def done(n: int, of: int) -> None:
@@ -74,7 +75,7 @@ class Skipped(dict[str, str]):
 def _read(
     work: Callable[[Q, dict[Any, Any]], R], part: Sequence[tuple[int, Q]]
 ) -> Mapping[int, R | FormatError]:
-    """Return what comes of each run of a part, or why it cannot be read. Two runs are in memory at a time."""
+    """Return number -> the run's result, or why it cannot be read, for a part. Two runs are in memory at a time."""
     found, known = dict[int, R | FormatError](), dict[Any, Any]()
     for (n, run), last in zip(part, (None, *part), strict=False):
         try:

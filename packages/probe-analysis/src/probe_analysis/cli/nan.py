@@ -1,4 +1,4 @@
-"""Run ``probe nan DIR``: say which call makes the first value that is not finite, and what is close to it."""
+"""Run ``probe nan DIR``: say which call makes the first value that is not finite, and which are close to overflow."""
 
 import argparse
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Hold the compared calls of a run in their order, and what of them belongs together."""
+"""Index the compared calls of a run: the modules around a call, its siblings in other layers, a module's passes."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def other_functions(alignment: Alignment, lone: Iterable[Sequence[Call]]) -> fro
 
 @define(slots=False, eq=False)
 class Course:
-    """Know the place of each call of a run.
+    """Tell the place of each call among the compared calls of a run.
 
-    run: the first of the two. levels: of all tensors that differ.
+    run: the first of the two runs. levels: the levels of all tensors that differ.
     others: the modules that call other functions in the other run. left: the marks of what the step before wrote.
-    units: the calls that are judged for themselves: modules, functions outside of all modules, and gradients.
+    units: the calls that are judged by themselves: modules, functions outside of all modules, and gradients.
     inside, parts: name of a module's call -> the functions that its own code calls, and the modules.
     """
 
@@ -99,7 +99,7 @@ class Course:
         return self._around[call.name]
 
     def is_unit(self, call: Call) -> bool:
-        """Return whether a call is judged for itself."""
+        """Return whether a call is judged by itself."""
         return call.kind != "api" or self._around[call.name] is None
 
     def _found_around(self, call: Call) -> str | None:
@@ -120,16 +120,16 @@ class Course:
             above = self.around(self.named[above].pair.a)
 
     def key(self, each: CallDiff) -> str:
-        """Return what calls at the same place of other layers have in common."""
+        """Return a key that a call shares with the calls at the same place of other layers."""
         return self._keys[each.pair.a.name]
 
     def siblings(self, each: CallDiff) -> Sequence[CallDiff]:
-        """Return a call, and those at the same place of other layers."""
+        """Return a call and its siblings, the calls at the same place of other layers."""
         return self._siblings[self.key(each)]
 
     @cached_property
     def owners(self) -> Column:
-        """Return for each row of the levels the number of its call; -1 of those that do not count."""
+        """Return for each row of the levels the number of its call; -1 where the row does not count."""
         found = np.full(len(self.levels.side), -1)
         for n, each in enumerate(self.calls):
             found[each.rows] = n
@@ -137,7 +137,7 @@ class Course:
 
     @cached_property
     def routed(self) -> frozenset[str]:
-        """Return the modules that got indexes that differ, or that another one made."""
+        """Return the calls of modules that got indexes that differ, or indexes that another such module made."""
         modules = (x for x in self.calls if x.pair.a.kind == "module" and x.changed)
         some = [x for x in modules if x.forms or self.run.form(x.pair.a).has_whole]
         made = {numbers for x in some for numbers in self._indexes(x, "out")}
@@ -147,13 +147,13 @@ class Course:
         )
 
     def _indexes(self, each: CallDiff, side: Side) -> Iterator[tuple[Any, ...]]:
-        """Yield the statistics of the whole numbers that a call of the first run got, or made."""
+        """Yield the statistics of each tensor of whole numbers that a call of the first run got, or made."""
         for value in self.run.read(each.pair.a).side(side):
             if not unit_of(str(value.tensor["dtype"])) and value.tensor.get("Max") != value.tensor.get("Min"):
                 yield tuple(map(value.tensor.get, WHOLE))
 
     def is_routed(self, call: Call, *own: str) -> bool:
-        """Return whether a module around a call, or one of `own`, got the indexes that another one made."""
+        """Return whether a module around a call, or a module of ``own``, is one of `routed`."""
         return any(with_direction(name, "forward") in self.routed for name in (*own, *self.modules(call)))
 
     @cached_property
@@ -163,7 +163,7 @@ class Course:
         return set(self.levels.mark[made].tolist())
 
     def rows(self, each: CallDiff, side: Side) -> Sequence[int]:
-        """Return the rows of what differs on one side of a call."""
+        """Return the rows of the levels that are of one side of a call."""
         found: list[int] = (
             np.flatnonzero(self.levels.side[each.rows] == SIDES.index(side)) + each.rows.start
         ).tolist()
@@ -174,9 +174,10 @@ class Course:
         return self._passes.get((path, backward), ())
 
     def excess_of_others(self, each: CallDiff, *, given: bool) -> float | None:
-        """Return the median of how far beyond what is expected the other calls like one are; None of fewer than two.
+        """Return how far a call's siblings are beyond the expected level, as a median; None of fewer than two.
 
-        given: of what they got, else of what they made. Ask once all calls were seen: the answers are kept.
+        given: whether that is asked of what they got, else of what they made. Ask once all calls were seen: the
+            answers are kept.
         """
         key = self.key(each), given
         ranked = self._ranked.get(key)
@@ -191,7 +192,7 @@ class Course:
         return sum(middle) / len(middle)
 
     def usual(self, around: str | None) -> bool:
-        """Return whether most modules like one call other functions in the other run: another implementation."""
+        """Return whether most siblings of a module call other functions in the other run: another implementation."""
         if around is None or around not in self.named:
             return False
         key = self.key(self.named[around])

@@ -1,4 +1,4 @@
-"""Find what differs in form where it should not: a dtype, a shape, an argument that most calls alike have in common."""
+"""Find calls whose arguments or forms of tensors (dtype, shape) differ between two runs, but not their siblings'."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .course import Course
 from .expected import score
 
 ALMOST = 0.7
-"""The share of a limit from which on a number that differs backs another cause up."""
+"""The share of its limit from which on a difference in numbers confirms another cause."""
 
 What = ArgumentDifference | ValueDiff
 
@@ -30,7 +30,7 @@ class OddForms:
     across: bool
 
     def found(self) -> Iterator[tuple[CallDiff, Cause, What]]:
-        """Yield the calls with an argument, or a form, that differs where that of most siblings does not."""
+        """Yield each call where an argument or form differs, not so in most siblings, its cause, and what differs."""
         different = [(each, slots) for each in self.course.calls if (slots := self._different(each))]
         several = self._several(different)
         mixed = any(several.values())
@@ -40,7 +40,7 @@ class OddForms:
                 if other and (isinstance(what, ValueDiff) or several.get((each, slot)) is not False):
                     continue  # another implementation calls functions with other arguments, in each layer
                 if mixed and isinstance(what, ValueDiff) and (what.side == "in" or each.pair.a.backward):
-                    continue  # in runs of two dtypes: what gave it has it, and a gradient has it of its value
+                    continue  # runs of two dtypes: an input has it of the call before, a gradient of its tensor
                 if several.get((each, slot)) is False or self._counts(each, what, mixed=mixed):
                     yield each, "arguments" if isinstance(what, ArgumentDifference) else _side(what), what
                     break
@@ -48,9 +48,9 @@ class OddForms:
     def _several(
         self, different: Sequence[tuple[CallDiff, Mapping[str, What]]]
     ) -> Mapping[tuple[CallDiff, str], bool]:
-        """Return of what has siblings whether most of them differ in it as well.
+        """Return for each difference of a call with siblings whether most siblings have the same difference.
 
-        Or whether most modules alike have it in some call of the function: some call it once more.
+        It also counts where most modules alike have it in any call of the function: some call the function once more.
         """
         alike = Counter((self.course.key(each), slot) for each, slots in different for slot in slots)
         places = {
@@ -69,13 +69,13 @@ class OddForms:
         }
 
     def _different(self, each: CallDiff) -> Mapping[str, What]:
-        """Return slot -> what is different in form; nothing of a module that is another implementation."""
+        """Return slot -> the argument or form that differs; nothing of a module that is another implementation."""
         call = each.pair.a
         if not (each.arguments or each.forms) or (call.kind != "api" and self.course.usual(call.name)):
             return {}
         found: dict[str, What] = {x.slot: x for x in each.arguments if not x.of_setting}
         forms = [v for v in each.forms if v.level is None or v.level.largest < math.inf]
-        # A gradient that one alone passes on is missed further on.
+        # A gradient that only one run passes on is missing in a call that comes later.
         sides = ("in",) if call.backward else ("in", "out")
         idle = self._idle(each, {v.slot for v in forms if v.side in sides and v.is_lone})
         return found if self.across else found | {v.slot: v for v in forms if v.slot not in idle}
@@ -84,9 +84,9 @@ class OddForms:
         return each.pair.a.kind == "api" and self.course.around(each.pair.a) in self.course.others
 
     def _idle(self, each: CallDiff, lone: Set[str]) -> Set[str]:
-        """Return what of the slots that one run alone has comes to nothing: another implementation takes or returns it.
+        """Return the slots of ``lone`` that do not matter, as only another implementation takes or returns them.
 
-        That is all, where what both runs return agrees.
+        These are all of ``lone`` where the results that both runs return agree, and else none.
         """
         if not lone or score(self.course, each, "output") > 1.0:
             return frozenset()
@@ -94,7 +94,7 @@ class OddForms:
         return lone if any(slot not in lone for slot in made) else frozenset()
 
     def _counts(self, each: CallDiff, what: What, *, mixed: bool) -> bool:
-        """Return whether what differs is a cause though no siblings say that it should not.
+        """Return whether a difference is a cause, where no siblings tell whether it should be there.
 
         mixed: whether something differs in most calls alike, which is how the runs were set up.
         """

@@ -1,4 +1,7 @@
-"""Judge gradients of parameters by what they are sums of: what their module got in both passes."""
+"""Tell how far gradients of parameters may differ between two runs, from what their module got in both passes.
+
+A gradient of a weight is a sum over rows: of each row of the module's input by the row of its output's gradient.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -16,7 +19,10 @@ from .course import Course
 
 
 def factor(course: Course, each: CallDiff) -> float:
-    """Return how far a weight's gradient is from the product of its module's values by a factor."""
+    """Return how far the factor between a weight's gradients in the two runs is from what the module got, in limits.
+
+    The gradient is a product of what the module got in both passes, so its factor should be the product of theirs.
+    """
     levels, factors, found = course.levels, course.levels.factors, 0.0
     passes = [course.passes(each.pair.a.path, backward=back) for back in (True, False)]
     if not factors or any(len(calls) != 1 for calls in passes) or course.is_routed(each.pair.a):
@@ -35,7 +41,7 @@ def factor(course: Course, each: CallDiff) -> float:
 
 
 def own_sums(course: Course, call: Call) -> float:
-    """Return the level that sums over all rows make by themselves."""
+    """Return the level of difference that sums over all rows of a module make by themselves."""
     passes = course.passes(call.path, backward=True)
     return _own_sums(course.run.form(call), *(course.run.form(each.pair.a) for each in passes))
 
@@ -49,9 +55,10 @@ def _own_sums(form: RecordForm, *passes: RecordForm) -> float:
 
 
 def sums_of(course: Course, call: Call) -> Iterator[tuple[str, float]]:
-    """Yield the slot of a parameter's gradient and the norm of what it was summed from.
+    """Yield the slot of each gradient of a parameter, and the norm of what the gradient is a sum of.
 
-    It is |g|, more of many rows, or |g| |x| over the root of the rows.
+    With g, the gradient of the module's output, and x, its input: for a vector the norm is |g|, and more with many
+    rows, whose errors have a part in common; for a weight it is |g| |x| over the root of the number of rows.
     """
     got = [
         x for each in course.passes(call.path, backward=True) for x in _measured(course, each.pair.a, "in")

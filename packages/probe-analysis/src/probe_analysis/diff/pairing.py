@@ -1,4 +1,4 @@
-"""Hold two runs that belong together, and how they are compared: they are read when they are asked for."""
+"""Hold two runs that are compared, and the options of the comparison; read and align them when that is asked for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .call_diff import Comparison
 
 @frozen
 class Options:
-    """Hold how runs are compared. mapping, tolerance, load, rows: as in `diff`."""
+    """Hold how runs are compared. mapping, tolerance, load, rows: as in the function `diff`."""
 
     mapping: Names | None = None
     tolerance: float | None = None
@@ -31,7 +31,7 @@ class Options:
 class Aligned:
     """Hold two runs that were read, and which of their calls belong together.
 
-    floors: record -> the level at which noise takes the two apart there.
+    floors: record -> the level of difference that noise makes in it.
     """
 
     a: CompactRun
@@ -44,7 +44,7 @@ class Aligned:
 class Pairing:
     """Hold two runs of the same step and rank.
 
-    noise: a run of the first one's program repeated.
+    noise: a repeated run of the first run's program.
     """
 
     a: Run
@@ -74,7 +74,7 @@ class Pairing:
 
 
 def _noise(twice: Comparison) -> dict[str, float]:
-    """Return record -> the level at which two runs of the same program are apart there."""
+    """Return record -> the level at which two runs of the same program differ in it."""
     found = {}
     for each in [*twice.each(align(twice.a, twice.b).pairs)]:
         apart = (level.largest for _, level in each.levels(*SIDES))

@@ -1,4 +1,4 @@
-"""Write the steps of a running job as tables, each when it has ended (spec/export.md)."""
+"""Write the steps of a running job as tables, each step when it has ended (spec/export.md)."""
 
 import contextlib
 import gc
@@ -24,18 +24,18 @@ from .tables import load_pyarrow, part_of, write_tables
 
 #: Seconds between two looks where nobody says that a step has ended, and between two tries of a store in trouble.
 _EVERY = 5.0
-#: Seconds that a store is tried for when the run is over.
+#: For how many seconds a store in trouble is tried once the run is over.
 _LAST = 20.0
 _BLOCK = 4096
 
 Mark = tuple[int, int]
 Hear = Callable[[float], tuple[list[Path], bool]]
-"""Waits so many seconds at most; returns folders of ranks that are whole by now, and whether the run is over."""
+"""Waits so many seconds at most; returns the folders of ranks that are complete, and whether the run is over."""
 
 
 @define(eq=False)
 class DumpFollower:
-    """Write each rank of a step of a dump when it has ended, and say so in its report.
+    """Write the tables of each rank's part of a step when it has ended, and note them in its report.
 
     store: takes the tables.
     folder: the name of the folders that are followed, those of one process; None for all.
@@ -64,7 +64,7 @@ class DumpFollower:
         is_over, pause = False, 0.0
         while not is_over:
             (ended, is_over), pause = hear(pause), _EVERY
-            # Whose steps are all told need not look for them before the end.
+            # With a folder's name, `hear` tells each step that ends: the dump is searched at the end alone.
             self.look(dict.fromkeys([*ended, *(self.found() if is_over or self.folder is None else ())]))
         end = time.monotonic() + _LAST
         while self._waiting and time.monotonic() < end:
@@ -93,6 +93,7 @@ class DumpFollower:
                 self.again = time.monotonic() + _EVERY
 
     def found(self) -> list[Path]:
+        """Return the folders of ranks in the dump that were not taken yet, or were written anew since."""
         names = self.folder or "[rp]*"
         folders = (each for step in find_steps(self.dump) for each in sorted(step.path.glob(names)))
         return [each for each in folders if _mark(each) != self._seen.get(each)]
@@ -125,7 +126,7 @@ class DumpFollower:
         with TemporaryDirectory(prefix="probe-export-") as made:
             count = ExportCount(self.filter, None)
             write_tables([run], Path(made), count)
-            gc.collect()  # the command does without
+            gc.collect()  # the command has switched automatic collection off
             files = {each.relative_to(made).as_posix(): each for each in Path(made).rglob("*.parquet")}
             size = sum((each.stat().st_size // _BLOCK + 3) * _BLOCK for each in files.values())  # and folders
             json = sum(each.stat().st_size for each in folder.iterdir() if each.name != TENSORS)
@@ -142,12 +143,12 @@ class DumpFollower:
                 say(f"{'/'.join(folder.parts[-2:])}: {count.amounts['tensors']} tensors", now=True)
 
     def _say(self, folder: Path, why: str | None) -> None:
-        """Say in the report why it is not there, None where it is."""
+        """Note in the report why the tables are not in the store; None where they are."""
         with contextlib.suppress(OSError, FormatError):
             amend_report(folder, lambda report: report.update(export=self._entry(why)))
 
     def _entry(self, why: str | None) -> dict[str, str | None]:
-        """Return what the report says of the tables. why: they are not there."""
+        """Return what the report says of the tables. why: as for `_say`."""
         chosen = {"filter": self.filter} if self.filter else {}
         return {"to": self.store.address, "why": why, **chosen}
 
@@ -158,7 +159,7 @@ class DumpFollower:
 
 
 def _mark(folder: Path) -> Mark | None:
-    """Return what is another when a later run has written the folder, None before its JSON is there."""
+    """Return a mark of a folder's JSON, which changes when a later run writes the folder; None without JSON."""
     for name in (DUMP, DEBUG):
         with contextlib.suppress(OSError):
             found = (folder / name).stat()
@@ -167,13 +168,16 @@ def _mark(folder: Path) -> Mark | None:
 
 
 def nobody(seconds: float) -> tuple[list[Path], bool]:
-    """Hear nothing, until the command is stopped."""
+    """Wait, and hear nothing: the command follows the dump until somebody stops it."""
     time.sleep(seconds)
     return [], False
 
 
 def standard_input() -> Hear:
-    """Return what hears the run that started this process: a folder a message, an empty line or the end at its end."""
+    """Return a function that hears, on standard input, the run that started this process.
+
+    A message is the path of a folder. The run is over with an empty line, or the end of the input or of that process.
+    """
     parent = os.getppid()
 
     def hear(seconds: float) -> tuple[list[Path], bool]:

@@ -27,7 +27,7 @@ _MOST_STEPS = 50
 
 @frozen
 class Curve:
-    """Hold the norm of all tensors of a kind together, by step: of several ranks the largest."""
+    """Hold the norm of all tensors of one kind together at each step; of several ranks the largest norm."""
 
     kind: str
     steps: tuple[int, ...]
@@ -38,7 +38,7 @@ class Curve:
 class RankState:
     """Say how far a rank is.
 
-    ago: since its last row, in seconds. state: ``writes``, ``ended``, ``stopped`` or ``damaged``.
+    ago: the seconds since its last row. state: ``writes``, ``ended``, ``stopped`` or ``damaged``.
     """
 
     label: str
@@ -51,8 +51,9 @@ class RankState:
 class State:
     """Say how a job is.
 
-    seconds: from one row to the next, lately.
-    bad, trigger: what is not finite in the tail, and the last trigger, in words.
+    seconds: the time from one row to the next, of the latest rows.
+    bad: in words, what is not finite in the first bad row of each rank.
+    trigger: the last trigger, in words.
     """
 
     ranks: tuple[RankState, ...]
@@ -81,7 +82,7 @@ class Job:
     _files: dict[Path, WatchFile] = field(factory=dict)
 
     def look(self, now: float | None = None) -> State:
-        """Return how the job is. Raises FormatError when there are no watch files, or one is none."""
+        """Return how the job is. Raises FormatError when there are no watch files, or one is not in their format."""
         for each in self._files.values():
             each.more()
         if not self._files or not all(file.ended for file in self._files.values()):
@@ -143,7 +144,7 @@ def _bad(files: list[WatchFile]) -> Iterator[str]:
 
 
 def _trigger(path: Path, files: list[WatchFile]) -> str | None:
-    """Return the last trigger of the watch files, or that in the newest report that names one."""
+    """Return the last trigger of the watch files; where they have none, of the newest report that names a trigger."""
     triggers = [trigger for file in files for trigger in file.triggers]
     if triggers:
         number, when, why = max(triggers, key=lambda each: each[0])

@@ -13,10 +13,10 @@ from .job import Job, State
 
 
 def show(job: Job, text: Callable[[State], list[str]], every: float) -> State:
-    """Show the lines of a job's state, and return the last.
+    """Show the lines of a job's state until the job ends or the user presses Ctrl-C. Return the last state.
 
     text: makes the lines. every: how many seconds lie between two looks.
-    Raises ProbeError, which names the extra, where rich is not installed.
+    Raises ProbeError, which says what to install, where rich cannot be imported.
     """
     try:
         from rich.live import Live

@@ -51,7 +51,7 @@ _MOVES = frozenset((
 class Expected:
     """Hold a tensor that some ranks should agree on.
 
-    held: who holds what; None where more different ones are held than are kept.
+    held: which ranks hold which content; None where there are more contents than are kept.
     tolerance: the level of difference that rounding explains; 0 where there should be none at all.
     """
 
@@ -62,7 +62,7 @@ class Expected:
 
 
 def in_update(call: Call) -> bool:
-    """Return whether a call is made by the optimizer, or where gradients are clipped; or is what the optimizer gets."""
+    """Return whether a call is made by the optimizer or by gradient clipping, or records what the optimizer gets."""
     return call.kind == "optimizer_grad" or call.parent in _UPDATES
 
 

@@ -1,64 +1,66 @@
-"""Hold which ranks hold what: ranks as the bits of a number, and each content with the ranks that have it."""
+"""Group ranks by what they hold: a set of ranks is the bits of a number, and each content has the set that has it."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from functools import reduce
 from operator import or_
 from typing import Any, Literal
 
-#: Ranks, as bits, -> what they hold alike.
+#: Sets of ranks, as bits -> the content that all ranks of the set hold.
 Held = Mapping[int, Any]
-#: What tells a content apart -> the ranks that hold it, and the content as the lowest of them has it; None where there
-#: are more contents than are kept.
+#: The mark of a content -> the ranks that hold it, as bits, and the content as the lowest of these ranks has it. None
+#: where there are more contents than are kept.
 Piles = dict[Hashable, tuple[int, Any]] | None
-#: Ranks by what they hold: the largest group first, of equal ones that with the lowest rank.
+#: Groups of ranks that hold the same: the largest group first, of equal sizes the group with the lowest rank.
 Parting = tuple[tuple[int, ...], ...]
 
 Kind = Literal["held", "given", "own", "form", "argument", "updated"]
-"""What is looked at in a record: the tensors that ranks should hold alike; those that they give to functions, which
-follow from data or not; whose gradient of its own a rank uses; the forms and the arguments of what they give; which
-weights they update."""
-#: How many contents are kept. Of what may follow from data few: it is another on each rank.
+"""What is compared between ranks. held: tensors that should be equal. given: tensors that ranks give to functions,
+which may follow from data. form: slots, shapes and dtypes of the given tensors. argument: the other arguments.
+own: the parameter whose gradient an update takes as the rank's own backward pass left it. updated: the weights that a
+rank updates."""
+#: How many contents of a kind are kept. Few of the kinds that may follow from data: they differ on each rank.
 MOST: Mapping[Kind, int] = {"held": 256, "own": 256, "given": 8, "form": 8, "argument": 8, "updated": 8}
 
 
 def lowest(bits: int) -> int:
-    """Return the lowest rank of some."""
+    """Return the lowest rank of a set."""
     return (bits & -bits).bit_length() - 1
 
 
 def ranks_in(bits: int) -> tuple[int, ...]:
-    """Return the numbers of ranks."""
+    """Return the ranks of a set as numbers, the lowest first."""
     return tuple(rank for rank, bit in enumerate(reversed(bin(bits)[2:])) if bit == "1")
 
 
 def bits_of(ranks: Iterable[int]) -> int:
+    """Return the set of these ranks."""
     return all_of(1 << rank for rank in ranks)
 
 
 def all_of(bits: Iterable[int]) -> int:
+    """Return the union of sets of ranks."""
     return reduce(or_, bits, 0)
 
 
 def in_order(groups: Iterable[int]) -> list[int]:
-    """Return groups of ranks, the largest first, of equal ones that with the lowest rank."""
+    """Return sets of ranks, the largest first, of equal sizes the set with the lowest rank."""
     return sorted(groups, key=lambda bits: (-bits.bit_count(), lowest(bits)))
 
 
 def within(held: Held, group: int) -> Held:
-    """Return what the ranks of a group hold."""
-    if group in held:  # then no other one has some of it
+    """Return the part of ``held`` that is about the ranks of a group."""
+    if group in held:  # no rank is in two sets
         return {group: held[group]}
     return {some: content for bits, content in held.items() if (some := bits & group)}
 
 
 def united(one: Piles, two: Piles, most: int, unions: dict[Any, Any] | None = None) -> Piles:
-    """Return what two sets of ranks hold together.
+    """Return the contents of two piles in one; None where there are more than ``most``.
 
-    most: how many contents are kept; of more none is.
-    unions: of sets of ranks that were united before, which are the same in many tensors; each is there once.
+    unions: the unions of sets of ranks that were made before, to use again: many tensors have the same sets.
 
-    Whichever way some sets are united, the answer is the same: contents are told apart by their marks alone, those of
-    the lowest rank are kept, and what has too many has too many with any others.
+    The order in which piles are united does not change the answer: contents are told apart by their marks alone, the
+    content of the lowest rank is kept, and too many contents stay too many whatever is added.
     """
     if one is None or two is None:
         return None
@@ -75,7 +77,7 @@ def united(one: Piles, two: Piles, most: int, unions: dict[Any, Any] | None = No
 
 
 def joined(into: dict[Any, Any], *tables: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Put tables of tables into one, and return it: what is in several is united by its `with_`."""
+    """Merge tables of tables into ``into``, and return it. Entries that several tables have are united by `with_`."""
     for table in tables:
         for key, inner in table.items():
             found = into.setdefault(key, {})

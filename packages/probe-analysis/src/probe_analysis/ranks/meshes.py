@@ -1,4 +1,4 @@
-"""Put the DTensors of each mesh beside one another: ranks at one place of what is not replicated hold copies."""
+"""Find DTensors that ranks of a mesh should agree on: ranks apart only along replicated dimensions hold copies."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ from .sheet import Layout, Sheet
 
 #: How many contents are kept of one tensor.
 _MOST = 256
-#: Where a rank's part is cut out; None of what is said of the whole tensor.
+#: Which part of a tensor a rank has: its coordinates on the mesh, None for each dimension along which the tensor is
+#: replicated. None in place of all of them is the whole tensor.
 Cut = tuple[Hashable, ...] | None
 
 
 @frozen(eq=False)
 class Placed:
-    """Hold a DTensor of some ranks. call: of the lowest of them, `rank`. parts: cut -> who holds what."""
+    """Hold a DTensor as some ranks have it.
+
+    call: the call of ``rank``, the lowest of these ranks. parts: cut -> which ranks hold which content.
+    """
 
     call: Call
     rank: int
@@ -42,7 +46,8 @@ class Placed:
         return Placed(one.call, one.rank, one.side, parts)
 
 
-#: Record, or the how many-th call of a function inside of what, of how many; and slot.
+#: The name of a record, and the slot. For a function, in place of the name: mesh, function, pass and module; which of
+#: the function's calls there it is; and how many calls there are.
 Place = tuple[Hashable, str]
 #: Mesh, as text -> place -> the tensor.
 Meshes = dict[str, dict[Place, Placed]]
@@ -88,8 +93,8 @@ def _placed(
 ) -> Sequence[tuple[int, str, int, Hashable]]:
     """Return order, mesh, number and place of each DTensor of some records.
 
-    A function's calls are counted among those that hold one of the mesh, inside the same module: a rank may make others
-    for itself. Where ranks make more or less of them, which is which is not known.
+    A function's calls are numbered among those in the same module that hold a DTensor of the same mesh, as a rank may
+    make others for itself. The place has their count too: where counts differ, nobody knows which call is which.
     """
     found = []
     counts = Counter[Hashable]()
@@ -107,7 +112,7 @@ def _placed(
 
 @lru_cache(maxsize=1024)
 def _placed_in(form: RecordForm) -> Mapping[str, Sequence[int]]:
-    """Return mesh -> the DTensors of a record that lie on it."""
+    """Return mesh -> the numbers of the DTensors of a record that lie on it."""
     found: dict[str, list[int]] = {}
     for number, (_, _, base, *_) in enumerate(form.tensors):
         if is_placed(base):
@@ -116,13 +121,13 @@ def _placed_in(form: RecordForm) -> Mapping[str, Sequence[int]]:
 
 
 def global_form(tensor: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what every rank of a mesh must say alike of a placed tensor: dtype, whole shape, placements."""
+    """Return what the records of all ranks of a mesh must say alike of a DTensor: dtype, global shape, placements."""
     return str(tensor["dtype"]), str(tensor.get("global_shape")), str(tensor["placements"])
 
 
 @lru_cache(maxsize=256)
 def places_on(mesh: str) -> Mapping[int, tuple[int, ...]]:
-    """Return where each rank is on a mesh, which is a list of ranks, or of such lists."""
+    """Return rank -> its coordinates on a mesh. mesh: JSON text of a list of ranks, or of such lists."""
     found: dict[int, tuple[int, ...]] = {}
     todo: list[tuple[tuple[int, ...], Any]] = [((), json.loads(mesh))]
     while todo:
@@ -135,7 +140,7 @@ def places_on(mesh: str) -> Mapping[int, tuple[int, ...]]:
 
 
 def settled_mesh(placed: Mapping[Place, Placed]) -> Iterator[tuple[Call, Expected]]:
-    """Yield what the ranks of a mesh should agree on. placed: as in `Meshes`."""
+    """Yield the DTensors that ranks of a mesh should agree on, each with its call. placed: as in `Meshes`."""
     for (_, slot), each in placed.items():
         forms = each.parts[None]
         if forms is None or len(forms) > 1:

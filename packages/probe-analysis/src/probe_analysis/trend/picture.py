@@ -1,4 +1,4 @@
-"""Draw a trend: the layers from top to bottom and the steps from left to right, and what changed most as lines."""
+"""Draw a trend: as a picture with lines and a map of layers by steps, or as a line of characters in a terminal."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _LAYERS = 120
 def draw(trend: Trend, path: str | Path) -> None:
     """Write the picture of a trend; the ending of the name is the format: ``.svg``, ``.png``, ``.pdf``, ...
 
-    Left, lines: the series that changed most, on a logarithmic scale; of one step, all layers in their order. Right, a
-    map of all of them in the order of execution. Of several ranks the largest magnitude is shown.
-    Raises UsageError when matplotlib is not installed, or the format is none that it writes.
+    Left, lines: the series that changed most, on a logarithmic scale; of one step alone, all layers in their order.
+    Right, a map of all series in the order of execution. Of several ranks the largest magnitude is shown.
+    Raises UsageError when matplotlib is not installed, or cannot write the format.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -79,7 +79,7 @@ def _finish(axes: Any, trend: Trend) -> None:
 
 
 def _map(figure: Any, axes: Any, trend: Trend, shown: list[Any]) -> None:
-    """Colour each series in each step by the logarithm of its magnitude; what has none stays blank, or is a cross."""
+    """Colour each series in each step by the logarithm of its magnitude; what is not finite is a cross."""
     sizes = [[_size(series.of_step(step)) for step in trend.steps] for series in shown]
     logs = [[math.log10(size) if size > 0 else math.nan for size in row] for row in sizes]
     image = axes.imshow(logs, aspect="auto", interpolation="nearest", cmap="viridis")
@@ -110,8 +110,8 @@ _PLAIN = "_.-~=+*#"
 def sparkline(values: Sequence[float | None], *, plain: bool = False, width: int = 40) -> str:
     """Return a character for each value, higher for larger magnitudes, on a logarithmic scale.
 
-    ``x`` stands for what is not finite, a blank for what is not there. Of more values than ``width``, every so many are
-    drawn as one, by the largest.
+    ``x`` stands for a value that is not finite, a blank for none. Of more values than ``width``, neighbours are drawn
+    as one character, by the largest of them.
     plain: use ASCII alone.
     """
     values = _squeezed(values, width)

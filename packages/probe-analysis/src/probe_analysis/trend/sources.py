@@ -1,4 +1,4 @@
-"""Find the tensors of a quantity in one run: gradients, weights, their updates, or activations."""
+"""Find the tensors of a quantity in one run (gradients, weights, activations), and one statistic of each tensor."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _has(call: Call, quantity: Quantity, modules: bool) -> bool:
 
 
 def _what(value: Value, quantity: Quantity) -> str:
-    """Return which tensor of its layer it is; empty for one that is not of the quantity."""
+    """Return which tensor of its layer a value is; empty for a value that is not of the quantity."""
     if quantity == "gradients":
         return value.slot.partition(".")[0]  # ``weight.0``: the record has a list for each parameter
     if quantity == "activations":

@@ -39,7 +39,7 @@ Grown = Callable[[int], int]
 
 @define
 class Count:
-    """Count events that are in a journal: it is raised under the lock that orders them."""
+    """Count the events in a journal: the writer raises ``n`` while it holds the lock under which it writes."""
 
     n: int = 0
 
@@ -47,12 +47,12 @@ class Count:
 class JournalWriter:
     """Append events to one file. Safe from many threads and processes: a frame is one O_APPEND write.
 
-    lock: held while an event is written, so that whoever holds it sees every event whole and no later one.
-    end: where the last event ends that was written here.
-    ended: whether nothing more is to be written by this process, so that not even the lock is taken.
-    refused: takes the error of an event that cannot be written, which is raised where there is none.
-    grown: called before the file grows beyond ``mark``: takes its size then, and returns the next mark. Raises OSError
-        when it must not grow.
+    lock: held while an event is written: who holds it sees whole events only, and none is added meanwhile.
+    end: the offset at which the last event ends that this writer wrote.
+    ended: whether this process is to write nothing more; then not even the lock is taken.
+    refused: takes the error of an event that cannot be written; where ``refused`` is None the error is raised.
+    grown: called before the file grows beyond ``mark``: takes the size to come, and returns the next mark. Raises
+        OSError when the file must not grow.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class JournalWriter:
     ) -> None:
         """Open ``path`` for appending, creating it with its header.
 
-        folder: the folder that it is in, where that is held.
-        taken: called with each event that is in the file, where its frame begins, and its size.
+        folder: the folder of ``path``, where it is open already.
+        taken: called with each event once it is written, the offset of its frame, and the size of its payload.
         magic: the bytes that the file begins with.
 
-        Raises OSError when it cannot be opened; a file that was made without its whole header is removed.
+        Raises OSError when the file cannot be opened; a file that was made without its whole header is removed.
         """
         self.path = path
         self.lock = lock or threading.RLock()

@@ -1,7 +1,7 @@
-"""Say once what a JSON document holds: from a class its schema is made, and by the schema documents are checked.
+"""Make a JSON Schema from a Python class, and check documents against it, so that their form is written only once.
 
-The fields of a class (of attrs, or a TypedDict) are the keys of a JSON object, and their types say what may be there.
-``Annotated`` adds what JSON Schema knows and no type says; ``description`` is what a message calls it.
+The fields of a class (of attrs, or a TypedDict) are the keys of a JSON object, and their types say which values fit.
+``Annotated`` adds what JSON Schema can say and types cannot; its ``description`` names the value in messages.
 """
 
 import re
@@ -27,7 +27,10 @@ _checks: dict[str, Check] = {}
 
 
 def checked_by(name: str) -> Callable[[Check], Check]:
-    """Have a function check what schemas refer to by a name: values nest deeper than `misfits` may recurse."""
+    """Let the decorated function check the values whose schema is a ``$ref`` to this name.
+
+    Such values may nest deeper than `misfits` can recurse.
+    """
 
     def kept(check: Check) -> Check:
         return _checks.setdefault(f"#/$defs/{name}", check)
@@ -41,7 +44,7 @@ def path_text(path: ValuePath) -> str:
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """Make the JSON Schema of what a type allows."""
+    """Return the JSON Schema of the values that a type allows."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Annotated, NotRequired):
         return schema_of(inner[0]) | (inner[1] if origin is Annotated else {})
@@ -68,7 +71,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
 
 
 def misfits(value: Any, schema: Schema, path: ValuePath = ()) -> Iterator[Problem]:
-    """Yield where a value is not what a schema of `schema_of` asks for. path: that of the value, for messages."""
+    """Yield each place where a value does not fit a schema of `schema_of`. path: where the value is, for messages."""
     if not _fits(value, schema):
         yield Problem(path_text(path), f"{brief(value)} is not {_described(schema)}.")
     elif "$ref" in schema:
@@ -101,13 +104,13 @@ def _in_object(value: Mapping[str, Any], schema: Schema, path: ValuePath) -> Ite
 
 
 def _is_plain(value: Any, schema: Schema) -> bool:
-    """Return whether a value holds nothing, and is right: nearly all are, and need no path."""
+    """Return whether a value is no object or list, and fits: nearly all are such, and need no path for a message."""
     kind = type(value)
     return kind is not dict and kind is not list and "$ref" not in schema and _fits(value, schema)
 
 
 def _fits(value: Any, schema: Schema) -> bool:
-    """Return whether a value is right by itself, whatever it holds."""
+    """Return whether a value itself fits, whatever values are in it."""
     if (kind := schema.get("type")) is not None:
         if type(value) is not _CLASSES.get(kind) and not _is(kind, value):
             return False
@@ -127,7 +130,7 @@ def _fits(value: Any, schema: Schema) -> bool:
 
 
 def _is(kind: str, value: Any) -> bool:
-    """Return whether a value is of a type of JSON: 3.0 is an integer there, and true is no number."""
+    """Return whether a value is of a JSON type: in JSON 3.0 is an integer, and true is no number."""
     if kind not in ("integer", "number"):
         return isinstance(value, _CLASSES[kind])
     number = isinstance(value, int | float) and not isinstance(value, bool)

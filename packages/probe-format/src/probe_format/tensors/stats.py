@@ -152,7 +152,7 @@ def distinct(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, .
 
 
 def repeated(s: Stats, times: int) -> Stats:
-    """Return the statistics of elements that are each repeated so often."""
+    """Return the statistics of elements of which each is there ``times`` times."""
     if times == 1 or s.norm is None:
         return s
     counts = {name: getattr(s, name) * times for name in ("nan", "posinf", "neginf")}

@@ -31,7 +31,7 @@ _TYPES: dict[str, tuple[type, str, str]] = {
     "dump_mode": (int, "not a mode", "Write 0 for all kernels, 1 for those in kernels, 2 for set_dump."),
 }
 _OPTIONS = declared_keys(KernelDump)
-#: Keys that MindSpore checks for backends that do not use them as well (2.10, CPU); overflow_number it refuses there.
+#: Keys that MindSpore checks also on backends that do not use them (2.10, CPU); overflow_number it refuses there.
 _CHECKED = ("stat_calc_mode", "device_stat_precision_mode", "sample_mode", "sample_num", "save_kernel_args")
 
 
@@ -40,9 +40,9 @@ class KeyReader:
     """Read the keys of a control file as options of a KernelDump.
 
     options: what the file asks for.
-    problems: what is wrong with it.
-    notes: what in it has no effect, in sentences.
-    refused: what makes MindSpore refuse it though its documents have it, in sentences.
+    problems: what is wrong with the file.
+    notes: what in the file has no effect, in sentences.
+    refused: what in the file MindSpore refuses although its documents have it, in sentences.
     """
 
     backend: Backend

@@ -1,4 +1,4 @@
-"""Check options against each other and against the backend: each row is a rule of the documents."""
+"""Check options against each other and against the backend: each `Rule` is one of MindSpore's documents."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -72,9 +72,9 @@ def check(
 
 
 def renamed(problem: Problem, names: Mapping[str, tuple[str, str]]) -> Problem:
-    """Return a problem of an option as one of the key that it came from.
+    """Return a problem of an option as a problem of the key that the option came from.
 
-    names: options whose key has another name, or another remedy: both; an empty remedy is the option's.
+    names: option -> its key and the key's remedy, where they differ; an empty remedy leaves the problem's own.
     """
     option, bracket, index = problem.where.partition("[")
     key, remedy = names.get(option, (option, ""))
@@ -82,11 +82,11 @@ def renamed(problem: Problem, names: Mapping[str, tuple[str, str]]) -> Problem:
 
 
 def notes_of(dump: KernelDump, values: Values, backend: Backend) -> tuple[Problem, ...]:
-    """Return what ``dump`` asks for without effect on ``backend``, but which the documents do as well."""
+    """Return what ``dump`` asks for without effect on ``backend``; it is accepted, as the documents have it."""
     return tuple(note for rule in NOTES for note in rule.problems(dump, values, backend))
 
 
-#: Options that not every backend has -> what one without does instead.
+#: Options that not every backend has -> what a backend without the option does instead.
 _WHY = {
     "file_format": "always writes npy files",
     "overflow_number": "has no overflow dump with a limit",

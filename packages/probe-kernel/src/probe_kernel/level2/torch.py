@@ -43,14 +43,14 @@ def torch_notes(config: Config) -> tuple[str, ...]:
 class TorchKernels:
     """Dump the kernels of one API call in each step. The session's patched functions call `api`.
 
-    config: one in which `torch_problems` finds none.
+    config: the configuration, in which `torch_problems` finds none.
     """
 
     config: Config
     watch: ApiWatch | None = None
 
     def start(self, step: int = 0) -> None:
-        """Watch for the call in this step, also after a stop()."""
+        """Watch for the wanted call in this step, also after a stop()."""
         if self.watch is not None:
             self.watch.on = True
             return
@@ -60,18 +60,18 @@ class TorchKernels:
         self.watch = ApiWatch(name, file, NpuDumper(find_npu()))
 
     def api(self, key: str, original: Any, args: Any, kwargs: Any, *, composite: bool = False) -> Any:
-        """Run a patched function, and dump it where it is the call."""
+        """Run a patched function, and dump its kernels where this call is the wanted one."""
         if self.watch is None:
             return original(*args, **kwargs)
         return self.watch.api(key, original, args, kwargs, composite=composite)
 
     def stop(self) -> None:
-        """Stop watching for the call. A gradient that comes before step() is still dumped."""
+        """Stop watching for the wanted call. A gradient that comes before step() is still dumped."""
         if self.watch is not None:
             self.watch.on = False
 
     def step(self) -> None:
-        """End the step, and report the result for its call."""
+        """End the step, and report the result for the wanted call."""
         watch, self.watch = self.watch, None
         if watch is not None:
             watch.close()

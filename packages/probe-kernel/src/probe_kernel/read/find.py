@@ -14,7 +14,7 @@ from .file_name import is_file_name
 from .statistic_csv import STATISTIC
 
 Layout = Literal["mindspore", "constants", "msprobe", "torch", "o2", "ge", "async", "acl", "folder"]
-"""The form of a tree of folders: one of `_FORMS`, or ``folder``, files with nothing above."""
+"""The form of a tree of folders: one of `_FORMS`, or ``folder`` where the path has none of these forms."""
 
 #: The forms, in the order in which they are tried.
 _FORMS: dict[Layout, str] = {

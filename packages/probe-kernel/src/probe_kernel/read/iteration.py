@@ -19,7 +19,7 @@ from .statistic_csv import STATISTIC, Table, read_table
 from .statistic_line import Row
 
 Ident = tuple[str, int]
-"""input or output, and which."""
+"""``input`` or ``output``, and the number of the tensor there."""
 _NOTHING: Mapping[Ident, TensorSlot] = {}
 
 

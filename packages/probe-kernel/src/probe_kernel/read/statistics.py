@@ -31,7 +31,7 @@ CATEGORIES: Mapping[str, str] = {
     "md5": "MD5",
     "sha1": "SHA1",
 }
-#: Those that count what is not finite.
+#: The statistics that count what is not finite.
 NOT_FINITE = ("nan count", "positive inf count", "negative inf count")
 #: Every statistic but the hashes, which must be named: they cost as much as all the others together.
 NUMBERS = tuple(name for name in CATEGORIES if name not in ("md5", "sha1"))

@@ -32,7 +32,7 @@ class _OpenCall:
     seen: (side, number of the tensor) -> how many gradients have come for it.
     over: whether the call has returned.
     early: gradients that came before the call was over, as those of constants may.
-    told: the passes of which the slots that wait were said.
+    told: the backward passes for which `waiting` has told the slots.
     """
 
     call: Call
@@ -45,7 +45,7 @@ class _OpenCall:
     told: set[int] = field(factory=set)
 
     def waiting(self, number: int, side: str, path: ValuePath) -> list[Slot]:
-        """Return the slots beside this one that a pass fills, once: with its first gradient."""
+        """Return the other slots that backward pass ``number`` fills, with its first gradient; later none."""
         if number in self.told:
             return []
         self.told.add(number)
@@ -89,7 +89,7 @@ class GraphCalls:
         self._collector.stream.fault("a compiled graph", "a message of it", error)
 
     def enter(self, message: Message) -> int:
-        """Begin a call from (args, kwargs, parameters). Return its number, the token of what follows."""
+        """Begin a call from (args, kwargs, parameters). Return its number, the token of the call's later messages."""
         entry = self.table.entries.get(message.extra)
         if entry is None or not self._collector.stream.on:
             return 0

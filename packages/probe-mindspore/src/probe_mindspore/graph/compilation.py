@@ -1,8 +1,8 @@
-"""Compile a copy with taps of each graph, under a key of its own, and evaluate it beside the runs of the user's.
+"""Compile a copy of each graph, with taps in it, and evaluate the copy beside each run of the user's graph.
 
-While this is in place, a graph that is compiled, or was before, is compiled once more: a word of Probe's in its key
-makes it another graph to MindSpore. What the user runs is always their own graph; the one with taps says which of its
-values the taps would get (`replay_plan`).
+While this is in place, each graph is compiled once more, also where it was compiled before: the key of the copy has a
+word of Probe's, so that MindSpore takes it for another graph. The user runs their own graph, and the copy tells which
+of that graph's values the taps would get (`replay_plan`). Only where that fails, the run may have taps (`fault`).
 
 A graph that is compiled for another purpose than to run (`export`) has no copy, and no copy is stored by MindSpore's
 compile cache (`compile_cache`).
@@ -34,7 +34,7 @@ from .copied_graph import CopiedGraph, Outcome
 from .piece_gradients import UNCALLED, Called, PieceGradients, UndifferentiatedError, compiled
 from .search import Extent, SearchResult, UntappableError, search
 
-_seed = importlib.import_module("mindspore.common.seed")  # whose name there is also that of a function
+_seed = importlib.import_module("mindspore.common.seed")  # mindspore.common has a function of the same name
 Region = Callable[[Any], AbstractContextManager[Any]]
 
 _PYTHON = (
@@ -55,13 +55,13 @@ class CopiedCompilations:
 
     word: the end of the keys of graphs with taps.
     tapped: a context in which compilation adds taps to the given extent.
-    met: to which the compiler adds the ids of Cells whose taps it reads.
+    met: the ids of Cells whose taps the compiler has read; the compiler adds them.
     ran: called before each run of a graph that has a copy; returns what counts its outcome.
     fault: called with the copy and an exception that costs a run its records; returns whether to run with taps instead.
     wanted: see `replay_plan`.
     called: the latest call of a jitted piece.
-    pieces: what waits for gradients of jitted pieces.
-    hooks: those with which it waits.
+    pieces: the jitted pieces whose gradients are waited for.
+    hooks: the hooks on tensors that wait for these gradients.
     """
 
     word: str
@@ -92,10 +92,10 @@ class CopiedCompilations:
             _in_place.remove(self)
 
     def compile(self, what: Any, executor: Any, run: Callable[[], Any], keyed: Region) -> Any:
-        """Compile a Cell or a jitted function as without Probe, and a copy with taps. Return the user's key.
+        """Compile a Cell or jitted function as without Probe, and a copy with taps. Return the key of the original.
 
-        run: does so as without Probe.
-        keyed: makes a context in which it has a key of its own.
+        run: compiles as without Probe.
+        keyed: makes a context in which what is compiled has a word more in its key.
         """
         answer = run()
         key = _key(answer)
@@ -138,7 +138,7 @@ class CopiedCompilations:
         """Run a graph, and its copy beside it.
 
         run: takes the key of the graph to run.
-        called: the call of a jitted piece that it is.
+        called: the call, where the graph is that of a jitted piece.
         """
         graph = _graphs.get(key)
         if graph is None or self._now:
@@ -182,7 +182,7 @@ class CopiedCompilations:
         if taking is None:
             raise UndifferentiatedError("its gradients could not be compiled")
         try:
-            taking.planned()  # here, so that what prevents it is told
+            taking.planned()  # here, so that the reason is told where there can be no plan
         except unsignalled(Exception) as e:
             raise UndifferentiatedError(str(e) or type(e).__name__) from e
         self.ran(graph.name, taking.found)
@@ -193,12 +193,12 @@ class CopiedCompilations:
         self.pieces.append(piece)
 
     def phase(self, real: Any, phase: Any, obj: Any) -> Any:
-        """Return the key under which MindSpore stores a graph. real: the user's own."""
+        """Return the key under which MindSpore stores a graph. real: the key without Probe."""
         ours = self._now and phase == obj.phase and not str(real).endswith(f".{self.word}")
         return f"{real}.{self.word}" if ours else real
 
     def reading(self) -> AbstractContextManager[Any]:
-        """Return a context in which Cells are read that a function gets as arguments: not when it is compiled."""
+        """Return a context for reading a function's arguments: MindSpore reads Cells then, not as it compiles."""
         if not self._now:
             return nullcontext()
         before = _found.get(self._now[-1][0], {}).get(self.word)
@@ -250,7 +250,7 @@ def _what(executor: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
 
 @contextmanager
 def _keyed(executor: Any, word: str) -> Iterator[None]:
-    """Let what this executor compiles have a word more in its key while open."""
+    """Add a word to the key of each graph that this executor compiles while open."""
     before = executor._cell_cache_key_extend
     executor._cell_cache_key_extend = f"{before}.{word}"
     try:
@@ -343,7 +343,7 @@ _JIT_RUN, _CELL_RUN = (sheltered("a compiled graph", make) for make in (_jit_run
 def _to_run() -> bool:
     """Return whether a jitted function is compiled because it was called, and not to be exported.
 
-    Of MindSpore's modules its own one of compilations is then the caller, and in no other case.
+    Then, and only then, the nearest of MindSpore's modules among the callers is the one that compiles (`API`).
     """
     frame = sys._getframe(2)
     while frame.f_back is not None and not str(frame.f_globals.get("__name__")).startswith("mindspore."):

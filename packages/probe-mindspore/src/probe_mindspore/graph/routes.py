@@ -1,4 +1,4 @@
-"""Make the Cells that taps call, and hand the messages on to the one who listens now."""
+"""Make the Cells that taps call, and hand the messages of these Cells to the present listener."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -10,7 +10,7 @@ from probe_runtime.patching import Held
 from .gradient_callback import GradientCall
 from .host_callback import Callback, HostCall, Message, on_fault
 
-#: Whose methods get the messages of taps, by the names of a `Route`; the last one listens.
+#: Objects with a method for each kind of message, named as the Cells of a `Route`; the last object gets the messages.
 _listener: list[Any] = []
 
 
@@ -25,7 +25,7 @@ def _to(name: str) -> Callback:
 
 
 def listen(listener: Any) -> Held:
-    """Send messages to ``listener`` until undone. It has a method of the name of each of a route's taps."""
+    """Send messages to ``listener``, which has a method of the name of each Cell, until the result is undone."""
     _listener.append(listener)
     on_fault.append(listener.fault)
 
@@ -42,7 +42,7 @@ class Route:
 
     enter, leave, parameter: Cells like `HostCall`.
     of_input, of_output: Cells like `GradientCall`; ``place`` is the number of the tensor in the nest.
-    names: the number of each in messages -> its name here.
+    names: the number of each Cell in messages -> its name here.
     """
 
     enter: Any

@@ -1,4 +1,4 @@
-"""See the updates that a loss scaler may skip: its gradients have overflowed, and no weight changes."""
+"""Tell when a loss scaler scales a loss or is adjusted, and whether it skips the update as gradients overflowed."""
 
 import functools
 from collections.abc import Callable
@@ -15,8 +15,8 @@ _scaling: list[Callable[[], None]] = []
 def watched_scalers(told: Told) -> Held:
     """Call ``told`` where a DynamicLossScaler is adjusted, until the result is undone.
 
-    told: takes a function that returns whether the scaler skips the update. Inside of what MindSpore compiles nothing
-        is seen of it: there its compiler reads the original.
+    told: takes a function that returns whether the scaler skips the update. It is not called inside of what MindSpore
+        compiles: there the compiler reads the original.
     """
     return listening(_telling, told, [place(amp.DynamicLossScaler, "adjust", _adjusting)])
 

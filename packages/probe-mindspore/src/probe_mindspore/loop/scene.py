@@ -1,4 +1,4 @@
-"""Tell what trains in a process with MindSpore."""
+"""Find the MindSpore optimizers of a process and the models that they train, and tell whether gradients are taken."""
 
 import weakref
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ class MindSporeScene(Scene):
     """The optimizers of this process, and the models that they train.
 
     MindSpore's own Cells for a step (TrainOneStepCell, WithLossCell) and Cells that hold an optimizer are no models:
-    they are looked through.
+    the models are looked for inside them.
     """
 
     kinds = OPTIMIZERS
@@ -49,7 +49,7 @@ class MindSporeScene(Scene):
         return autograd.backward_pass() != -1
 
     def after_backward(self, work: Callable[[], None]) -> None:
-        """Do it now: MindSpore tells nobody when a backward pass is over."""
+        """Call ``work`` now: MindSpore tells nobody when a backward pass is over."""
         work()
 
     def steps_taken(self) -> int:
@@ -59,7 +59,7 @@ class MindSporeScene(Scene):
         return max((int(count.asnumpy().max()) for count in counts if count is not None), default=0)
 
     def held_by(self, cell: Any) -> list[Any]:
-        """Return the optimizers that a Cell can call. None is kept alive: many a Cell is a copy for one evaluation."""
+        """Return the optimizers that a Cell can call. No Cell is kept alive: many are copies for one evaluation."""
         key = id(cell)
         known = self._held.get(key)  # at once: another thread may make an optimizer meanwhile
         if known is None:
@@ -69,7 +69,7 @@ class MindSporeScene(Scene):
 
 
 def _counts(cell: Any) -> bool:
-    """Return whether a Cell is of a model, and not of what trains one."""
+    """Return whether a Cell is a part of a model, and not of what trains a model."""
     if issubclass(type(cell), CELLS.optimizers) or type(cell).__module__.startswith("mindspore.nn.wrap."):
         return False
     own = object.__getattribute__(cell, "__dict__").get("_cells") or {}

@@ -22,9 +22,9 @@ _BYTECODE = first_of(
 
 @contextmanager
 def jit_guard(patches: Patches) -> Iterator[None]:
-    """Keep wrappers away from the compiler while open; a compilation (by a call, vmap, jvp, export) finds originals.
+    """Keep wrappers away from the compiler while open: a compilation (by a call, vmap, jvp, export) finds originals.
 
-    A closure of the user's may still hold a wrapper while the others are suspended, so names are looked up behind them.
+    A closure of the user's may still hold a wrapper while all are suspended: the compiler finds its original, too.
     Calls inside a function traced under @jit(capture_mode="trace") are not recorded: they build a graph.
     """
     with (

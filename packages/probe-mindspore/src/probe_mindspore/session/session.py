@@ -1,4 +1,4 @@
-"""Put together the session of a debugger of MindSpore."""
+"""Open the session of a MindSpore debugger that its configuration asks for."""
 
 import importlib.util
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Find out which module holds which, and which holds a parameter."""
+"""Find out which module holds which modules and parameters, and which models hold the parameters of an optimizer."""
 
 import gc
 from collections.abc import Callable, Iterable, Sequence
@@ -6,9 +6,10 @@ from typing import Any
 
 
 class Containment:
-    """What held what when this was made: one pass over the objects of the process, which takes 50 to 150 ms.
+    """Hold which module held which modules and parameters when this was made.
 
-    A module's own tables are read, and its class, as a proxy's other answers run code of the user's.
+    Making it passes over all objects of the process once, in 50 to 150 ms. Only a module's class and its own tables
+    are read, as a proxy would answer other questions by code of the user's.
     """
 
     def __init__(
@@ -18,7 +19,7 @@ class Containment:
 
         kind: the class of all modules.
         modules, parameters: the names of the attributes in which a module keeps those inside it, and its parameters.
-        counts: returns whether a module is one that holds others, or is to be passed over.
+        counts: returns whether a module counts; others are passed over.
         """
         self._modules: list[Any] = []
         self._above: dict[int, list[Any]] = {}
@@ -34,9 +35,9 @@ class Containment:
                 self._holders.setdefault(id(parameter), []).append(one)
 
     def of_classes(self, names: Sequence[str], made: Sequence[Any]) -> list[Any]:
-        """Return the modules of these classes, in the order of the names; of one class in that in which they were made.
+        """Return the modules of these classes, in the order of the names; in a class, in the order of their making.
 
-        made: those whose making was seen; others were there before.
+        made: the modules whose making was seen; the others were made before.
         """
         order = {id(one): i for i, one in enumerate(made, 1)}
         modules = sorted(self._modules, key=lambda one: order.get(id(one), 0))
@@ -45,14 +46,14 @@ class Containment:
     def models_of(self, parameters: Iterable[Any]) -> list[Any]:
         """Return the topmost modules that hold these parameters, in the order of the parameters.
 
-        The garbage collector's order is another one in each run.
+        The order of the garbage collector would differ from run to run.
         """
         trained = self._trained(parameters).values()
         tops = [(numbers, top) for top, numbers in trained if id(top) not in self._above]
         return [top for _, top in sorted(tops, key=lambda each: each[0])]
 
     def _trained(self, parameters: Iterable[Any]) -> dict[int, tuple[Any, list[int]]]:
-        """Return the modules that hold some of these parameters, at any depth, with the numbers of those."""
+        """Return the modules that hold some of these parameters, at any depth, with the numbers of the parameters."""
         found: dict[int, tuple[Any, list[int]]] = {}
         around: dict[int, list[Any]] = {}
         for number, parameter in enumerate(parameters):

@@ -1,4 +1,4 @@
-"""Keep one debugger in a process: its methods also work on the class, and a second one shares its session."""
+"""Let methods of a process's one debugger work on its class too, and make the error for a second that differs."""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +17,7 @@ R = TypeVar("R")
 class class_or_instance(Generic[T, P, R]):
     """Make a method that also works on the class, where it acts on ``owner.current()``.
 
-    idle: what it does on the class where no debugger is open; None to raise.
+    idle: called on the class instead where no debugger is open; without ``idle`` UsageError is raised.
     """
 
     def __init__(self, function: Callable[Concatenate[T, P], R], idle: Callable[P, R] | None = None) -> None:
@@ -34,7 +34,10 @@ class class_or_instance(Generic[T, P, R]):
 
 
 def one_at_a_time(there: Config, here: Config) -> UsageError:
-    """Return the error of a debugger beside an open one that differs, in its configuration or its model."""
+    """Return the error for a second debugger whose configuration or model is not that of the open debugger.
+
+    there: the configuration of the open debugger. here: that of the second.
+    """
     names = [each.name for each in fields(Config) if each.eq]
     values = [(name, getattr(there, name), getattr(here, name)) for name in names]
     differences = [f"{name}: {a!r} there, {b!r} here" for name, a, b in values if a != b]

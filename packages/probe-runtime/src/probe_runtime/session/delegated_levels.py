@@ -53,9 +53,9 @@ class AnyKernelRun(Protocol):
 
 
 def kernel_package() -> Any:
-    """Return the module that does level "L2": the entry point of that name in the group ``probe.levels``.
+    """Return the module that does level "L2": the entry point ``L2`` in the group ``probe.levels``.
 
-    Raises ConfigError when no package has one, or when it cannot be imported.
+    Raises ConfigError when no package has this entry point, or when the module cannot be imported.
     """
     try:
         for entry in entry_points(group="probe.levels", name="L2"):
@@ -72,7 +72,7 @@ def kernel_package() -> Any:
 class SavingSession(AnySession):
     """A session at level "debug": save() saves, step() ends a step, start() and stop() have no effect.
 
-    saver: what saves.
+    saver: saves the values.
     """
 
     config: Config
@@ -108,7 +108,7 @@ class SavingSession(AnySession):
 class KernelSession(AnySession):
     """A session at level "L2": kernels are dumped between start() and stop() of the wanted steps and ranks.
 
-    kernels: what dumps.
+    kernels: dumps the kernels.
     rank: returns this process's rank, None when not distributed.
     step_number: the number of the current step.
     """

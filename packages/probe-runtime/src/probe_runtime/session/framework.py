@@ -21,7 +21,7 @@ class Opened:
     """What a framework's package has ready for the steps of one configuration.
 
     patches: the patched functions.
-    target_for: takes (dump_path, model) and returns the directory for the steps of this model, and what opens one.
+    target_for: takes (dump_path, model), and returns the directory of this model's steps and what opens a step.
     """
 
     patches: Patches
@@ -32,14 +32,14 @@ class Opened:
 class Framework:
     """What a session needs of a framework's package.
 
-    package: its name, which finished steps are logged under.
+    package: the package's name, under which finished steps are logged.
     rank: returns this process's rank, None when not distributed.
     world_size: returns the number of processes of the run, None when not distributed.
-    opened: gets ready for a configuration. Raises ConfigError when it cannot.
-    modules: what it calls its modules, for messages.
-    models: returns the models in what the user gave as one. Raises UsageError when it is not a model.
-    scalers: takes a function and returns a context in which that is called at each update that a loss scaler may skip,
-        with a function that returns whether it has.
+    opened: gets ready for the steps of a configuration. Raises ConfigError when it cannot.
+    modules: the framework's word for modules, for messages.
+    models: returns the models in the user's argument ``model``. Raises UsageError when that is not a model.
+    scalers: takes a function and returns a context, in which the function is called at each update that a loss scaler
+        may skip, with another function, which returns whether the scaler skipped it.
     unstopped: returns whether step() is right without stop(), as in msprobe's guide to GRAPH_MODE.
     """
 

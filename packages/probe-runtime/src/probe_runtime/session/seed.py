@@ -22,7 +22,7 @@ Change = Callable[[int, contextlib.ExitStack], None]
 class Seeded(Held):
     """What `seed_all` did. `undo`, or leaving the ``with`` block, puts everything back as it was.
 
-    That is: random states, environment variables, settings of algorithms, and dropout. More calls do nothing.
+    Everything is: random states, environment variables, settings of algorithms, and dropout. More calls do nothing.
     """
 
 

@@ -1,4 +1,4 @@
-"""Dump the steps of the `Trainer` of Lightning, by whichever of its two names the script has imported it."""
+"""Dump the steps of Lightning's `Trainer`, whether the script imports Lightning as lightning or pytorch_lightning."""
 
 import sys
 from typing import Any
@@ -17,7 +17,7 @@ except ImportError as e:
 
 
 class ProbeCallback(Callback):  # type: ignore[misc]
-    """Call start, stop and step of a debugger around the batches of each update, whatever they are accumulated from.
+    """Call start, stop and step of a debugger around the batches of each update, of which there may be several.
 
     In manual optimization a step is a batch in which an optimizer has stepped. Validation is in no step.
     Where the trainer goes on from a checkpoint, steps have the numbers of its `global_step`, in manual optimization of
@@ -26,10 +26,10 @@ class ProbeCallback(Callback):  # type: ignore[misc]
 
     def __init__(self, debugger: PrecisionDebugger) -> None:
         self._debugger = debugger
-        self._updates: int | None = None  # before the step that is open; None where none is
+        self._updates: int | None = None  # the trainer's count before the open step; None where no step is open
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """End what an earlier training has left open, and count from where the trainer does."""
+        """End a step that an earlier training has left open, and count from where the trainer does."""
         if self._updates is not None:
             self._end()
         seen = trainer.fit_loop.epoch_loop.batch_progress.total.completed

@@ -1,4 +1,4 @@
-"""Dump the steps of the `Trainer` of transformers."""
+"""Dump the steps of the `Trainer` of Hugging Face's transformers."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ except ImportError as e:
 
 
 class ProbeCallback(TrainerCallback):  # type: ignore[misc]
-    """Call start, stop and step of a debugger around each update, with all the batches that it is accumulated from.
+    """Call start, stop and step of a debugger around each update, with all batches whose gradients it accumulates.
 
-    Steps have the numbers of the trainer's `global_step`, also where it goes on from a checkpoint. Evaluation, logging
-    and saving are in none.
+    Steps have the numbers of the trainer's `global_step`, also where it goes on from a checkpoint. Evaluation,
+    logging and saving are in no step.
     """
 
     def __init__(self, debugger: PrecisionDebugger) -> None:
@@ -24,7 +24,7 @@ class ProbeCallback(TrainerCallback):  # type: ignore[misc]
         self._is_open = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End what an earlier training has left open, and count from where the trainer does."""
+        """End a step that an earlier training has left open, and count from where the trainer does."""
         if self._is_open:
             self._debugger.stop()
             self._end()

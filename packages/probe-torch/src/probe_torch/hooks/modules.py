@@ -89,7 +89,7 @@ class ModuleTable(AnyModuleTable):
                     self.not_seen.setdefault(what, "TorchScript runs outside Python")
 
     def note_uncompiled(self, models: Sequence[nn.Module]) -> None:
-        """Add to `not_seen` what torch.compile made of these models, and of functions, since it does not run."""
+        """Add to `not_seen` the code that torch.compile made of these models and of functions, as it does not run."""
         for what in ("functions", *(name for model in models for name in compiled_parts(model))):
             self.not_seen[f"the compiled code of {what}"] = (
                 "compiled: eager ran it uncompiled while this step was dumped, so it is another run than a compiled one"
@@ -128,7 +128,7 @@ def _wanting_gradients(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 def _is_only_a_list(module: nn.Module) -> bool:
-    """Return whether nobody calls it, as a ModuleList or ModuleDict."""
+    """Return whether a module cannot be called, as a ModuleList or ModuleDict."""
     return getattr(type(module), "forward", None) is _NO_FORWARD
 
 
@@ -157,7 +157,7 @@ def patched_call(table: ModuleTable, on_call: OnCall) -> Held:
 
 
 def outermost_calls(begins: Callable[[nn.Module], None]) -> Held:
-    """Tell of each call of a module that no other module makes, before it begins, until the result is undone."""
+    """Call ``begins`` before each call of a module that no other module makes, until the result is undone."""
     return listening(_outermost, begins, [place(nn.Module, "__call__", _calling)])
 
 
@@ -165,7 +165,7 @@ class _Inside(threading.local):
     is_call = False
 
 
-#: Each with a Nested of its own: calls that never end, or in another order than they began (greenlets), stay in it.
+#: Each entry has its own Nested, so that calls that never end, or end out of order (greenlets), do not outlive it.
 _watching: list[tuple[dict[int, TrackedModule], OnCall, Nested]] = []
 _outermost: list[Callable[[nn.Module], None]] = []
 _inside = _Inside()

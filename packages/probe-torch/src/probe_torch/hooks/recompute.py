@@ -1,6 +1,7 @@
 """Notice activation checkpointing, in which `torch.utils.checkpoint` runs a function again during backward.
 
-While collecting, both its kinds (reentrant or not) are entered through a `probe_runtime.collect.recompute.Segment`.
+While collecting, each run of such a function, reentrant or not, is told as that of a segment
+(`probe_runtime.collect.recompute`).
 """
 
 import contextlib
@@ -30,10 +31,10 @@ if hasattr(checkpoint, f"{_GENERATOR}_impl"):  # since torch 2.15, and the older
 
 
 def _watching(generator: Callable[..., _Parts]) -> Callable[..., _Parts]:
-    """Stand in for torch's generator, between whose two parts the first run of a function is made.
+    """Return a generator in place of torch's, which has two parts: between them a function runs for the first time.
 
-    The function that it is given is the one that it runs again. Its other arguments are the user's, and stay: what
-    stands around the user's contexts is refused with ``debug=True``, and hides them from torch.
+    Torch's generator gets a function that tells when it runs again. Its other arguments are the user's and stay as
+    they are: contexts around the user's would be refused with ``debug=True``, and would hide the user's from torch.
     """
 
     @functools.wraps(generator)

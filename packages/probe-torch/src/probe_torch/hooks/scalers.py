@@ -1,4 +1,4 @@
-"""See the updates that a loss scaler may skip: its gradients have overflowed, and no weight changes."""
+"""Tell when a GradScaler scales a loss or makes a step, and whether it skipped the update as gradients overflowed."""
 
 import functools
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def watched_scalers(told: Told) -> Held:
 
 
 def watched_scaling(around: Around) -> Held:
-    """Have what ``around`` returns open around each loss that a GradScaler scales, until the result is undone."""
+    """Scale each loss of a GradScaler inside the context that ``around`` returns, until the result is undone."""
     return listening(_scaling, around, [place(torch.amp.GradScaler, "scale", _scaled)])
 
 
@@ -43,14 +43,14 @@ def _scaled(original: Function) -> Function:
 
 @define(eq=False)
 class _Skip:
-    """Say whether a scaler has skipped an update, also within its step, where a run ends its own there."""
+    """Say whether a scaler has skipped an update; also within the scaler's step, as a step of Probe may end there."""
 
     scaler: Any
     optimizer: Any
     found: list[torch.Tensor] | None = None
 
     def look(self) -> list[torch.Tensor]:
-        """Return what the scaler itself has asked; it forgets it at its next update()."""
+        """Return the tensors in which the scaler notes an overflow, and keep them: its update() forgets them."""
         if self.found is None:
             found = self.scaler._found_inf_per_device(self.optimizer) if self.scaler.is_enabled() else {}
             self.found = list(found.values())

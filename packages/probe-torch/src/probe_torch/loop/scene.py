@@ -1,4 +1,4 @@
-"""Tell what trains in a process with torch."""
+"""Find the torch optimizers of a process and the models that they train, and tell whether gradients are taken."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

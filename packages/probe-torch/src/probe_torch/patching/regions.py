@@ -88,9 +88,9 @@ def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def watched_regions(names: tuple[str, ...], begin: Callable[[], bool], end: Callable[[], None]) -> Held:
-    """Call ``begin()`` and ``end()`` around what torch's profiler would show under these names, until that is undone.
+    """Call ``begin()`` and ``end()`` around regions that torch's profiler has a name for, until the result is undone.
 
-    names: their beginnings, as torch names the regions of optimizers.
+    names: how the names of the regions begin, as in ``Optimizer.step#``.
     begin: returns whether ``end`` is wanted for this region.
     """
     places = [place(record_function, "__enter__", _entering), place(record_function, "__exit__", _leaving)]
@@ -113,7 +113,7 @@ def _entering(original: Function) -> Function:
     @functools.wraps(original)
     def enter(region: Any) -> Any:
         result = original(region)
-        for each in _listening:  # also those that come as another begins: it may start the dump
+        for each in _listening:  # also one that an earlier one's begin() adds, as it may start the dump
             if region.name.startswith(each.names) and id(region) not in each.entered and each.begin():
                 each.entered[id(region)] = region
         return result

@@ -1,4 +1,4 @@
-"""Put together the session of a debugger of torch."""
+"""Open the session of a PyTorch debugger that its configuration asks for."""
 
 from functools import partial
 
@@ -31,7 +31,7 @@ from .step import StepOpener
 def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
     """Return a session with this configuration.
 
-    Raises ConfigError with every problem, before anything runs, when it can't work.
+    Raises ConfigError with every problem, before anything runs, when the configuration cannot work.
     """
     models_in(model)
     if config.level == "L2":
@@ -48,14 +48,14 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
 
 
 def _opened(tool: str, config: Config) -> Opened:
-    """Get ready for the steps of a configuration."""
+    """Return the patches of a configuration, and a function that opens its steps."""
     target = Target()
     patches = Patches(listed(config), target)
     return Opened(patches, StepOpener(config, tool, patches, target).target_for)
 
 
 def listed(config: Config) -> Apis:
-    """Return the functions to patch; an empty list at L0, where only modules are recorded, and where none are."""
+    """Return the functions to patch: none at L0, which records modules only, and none for a task without calls."""
     if config.level == "L0" or not config.kind.calls:
         return ()
     return load_apis(config.apis, views=config.views, risk_level=config.risk_level)

@@ -21,10 +21,10 @@ _V: Any = torch._C._VariableFunctions
 EXACT = (torch.Tensor, torch.nn.Parameter)
 _functorch: Any = torch._C._functorch
 _is_wrapped: Any = _functorch.is_functorch_wrapped_tensor
-#: Return whether what the current stream is told becomes part of a CUDA graph.
+#: Return whether work that is put on the current stream now becomes part of a CUDA graph.
 capturing: Callable[[], bool] = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
 _CAPTURED = "captured into a CUDA graph: it is computed when the graph is replayed, not here"
-#: What classes have whose operations nobody else carries out.
+#: The ``__torch_dispatch__`` of classes that do not carry out operations themselves.
 NO_DISPATCH = torch.Tensor.__torch_dispatch__
 _UNINITIALISED = (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer)
 

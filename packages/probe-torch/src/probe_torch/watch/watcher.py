@@ -48,7 +48,7 @@ class TorchWatcher(Watcher):
         return patched_call(self.table, self.on_call)
 
     def end(self, row: WatchedRow) -> None:
-        """Count the updates that a scaler has skipped since the last row; every number is there at once."""
+        """Count the updates that a scaler has skipped since the last row. The row has all other numbers already."""
         skips, self._skips = self._skips, []
         row.skipped += sum(skipped() for skipped in skips)
         self.watch.note_uncalled(self.table.entries.values())
