@@ -40,7 +40,7 @@ _TEXTS_IN_TEXT = re.compile(rb'"(%b)":"([ !#-\[\]-~]*)"' % "|".join(_TEXTS).enco
 
 
 class Tensors(tuple[tuple[str, Side, Mapping[str, Any], tuple[str, ...], tuple[str, ...]], ...]):
-    """Hold tensors of a record. They are told apart as an object is, in no time: many records have the same one."""
+    """Hold the tensors of a record. Equal by identity alone, which is fast: many records share one such object."""
 
     __slots__ = ()
     __eq__, __hash__ = object.__eq__, object.__hash__
@@ -53,8 +53,9 @@ class RecordForm:
     tensors: (slot, side, tensor without numbers, keys of its numbers that are floats, keys of the others).
     others: its arguments that are not tensors, as in `Parts`.
     positional, keywords: how many arguments the call got by position, and the names of the rest.
-    marks: what its keys hold that are no parts, and whether the parts hold anything; None for a saved value.
-    unfinished: whether something says that the process ended inside of the call. lacks: whether something is lost.
+    marks: the values of its keys; of a list or an object only whether it holds anything. None for a saved value.
+    unfinished: whether a mark, or an argument that is lost, says that the process ended inside of the call.
+    lacks: whether a tensor or an argument is lost.
     """
 
     tensors: Tensors
@@ -68,12 +69,12 @@ class RecordForm:
 
     @counts.default
     def _counted(self) -> tuple[int, int]:
-        """Return how many floats there are, and how many others."""
+        """Return how many numbers of the tensors are floats, and how many numbers and texts are not."""
         return sum(len(floats) for *_, floats, _ in self.tensors), sum(len(rest) for *_, rest in self.tensors)
 
     @cached_property
     def sizes(self) -> Sequence[Size] | None:
-        """Return the size of each tensor; None where one has other numbers than those of `WHOLE`, as floats."""
+        """Return the size of each tensor; None unless all have the numbers of `WHOLE`, as floats, and no more."""
         if any(keys != WHOLE or rest or "nan_count" in tensor for _, _, tensor, keys, rest in self.tensors):
             return None
         return [size_of(str(tensor["dtype"]), tuple(tensor["shape"])) for _, _, tensor, *_ in self.tensors]
@@ -85,7 +86,7 @@ class RecordForm:
 
     @cached_property
     def is_blind(self) -> bool:
-        """Return whether it says nothing of what the call was given."""
+        """Return whether the record holds nothing of what the call got."""
         return self.marks is not None and not set(GOT) & set(self.marks)
 
     @cached_property
@@ -95,7 +96,7 @@ class RecordForm:
 
     @cached_property
     def floor(self) -> float:
-        """Return the level that the call makes by itself."""
+        """Return the level of difference that the call makes by its own rounding."""
         return own_level(tensor for _, _, tensor, *_ in self.tensors)
 
     @property
@@ -105,7 +106,10 @@ class RecordForm:
         return isinstance(why, str) and not why.startswith("Probe: ")
 
     def filled(self, floats: Iterable[float], rest: Iterable[Any]) -> Parts:
-        """Return what is in a record of this form. floats, rest: its numbers, and the texts of its tensors."""
+        """Return the content of a record of this form.
+
+        floats: the floats of its tensors, in order. rest: their other numbers and texts, in order.
+        """
         numbers, others = iter(floats), iter(rest)
         values = []
         for slot, side, tensor, keys, more in self.tensors:
@@ -120,7 +124,7 @@ Named = tuple[str, bytes | None]
 _AT_ONCE = 256
 #: How many texts of records are kept for further runs; tables count as 128 of them.
 MOST = 2048
-#: Forms of records that follow one another, all their floats, and place among them -> numbers and texts of other kinds.
+#: Forms of consecutive records, all their floats, and a record's place among them -> its other numbers and texts.
 Batch = tuple[Sequence[RecordForm], Sequence[float], Mapping[int, Sequence[Any]]]
 #: Order -> why a record cannot be read.
 Damaged = dict[int, DamagedError]
@@ -131,11 +135,13 @@ Packed = tuple[RecordForm, Sequence[float], Sequence[Any]]
 
 @frozen(slots=False, eq=False)
 class Tabled:
-    """Hold what the tables of ranks have in common that make the same calls.
+    """Hold what the tables of ranks that make the same calls have in common.
 
-    forms: of their records, of which the special ones have tensors with other than four floats.
-    rows: of tensors and of arguments, of each record. taken: the rows with the floats of the other records.
-    refilled: the special ones that `refill` gives.
+    tables: those of the first such rank. forms: of its records.
+    rows: of each record, its rows in the table of tensors and in that of arguments.
+    special: the numbers of the records with a tensor that is not just four finite floats.
+    taken: the rows of the tensors of all other records.
+    refilled: the special records that `refill` gives rightly.
     """
 
     tables: Tables
@@ -160,7 +166,10 @@ class Tabled:
         return known
 
     def refill(self, number: int, tables: Tables) -> Packed | None:
-        """Return what is in a record of other tables, by its form; None where only its rows tell that."""
+        """Return the content of a record of other tables, taken to have the form that it has here.
+
+        None where it may have another form, so that its rows must be read.
+        """
         form, rows = self.forms[number], self.rows[number][0]
         numbers = tables.numbers[rows.start : rows.stop]
         bare = tables.tensors[1].bare[rows.start : rows.stop].all()
@@ -179,7 +188,7 @@ class Tabled:
         return form, floats, rest
 
     def others(self, tables: Tables) -> dict[int, dict[str, str]]:
-        """Return the arguments that are other ones: number of a record -> slot -> JSON."""
+        """Return the arguments of other tables that differ from those here: number of a record -> slot -> JSON."""
         texts, found = tables.texts, dict[int, dict[str, str]]()
         for row in (n for n, (a, b) in enumerate(zip(self.tables.texts, texts, strict=True)) if a != b):
             number, slot = self._where[row]
@@ -198,7 +207,7 @@ _kept = local()
 
 @contextmanager
 def letting_go() -> Iterator[None]:
-    """Keep nothing of it when the block, or the function that this decorates, ends."""
+    """Forget what was kept for further runs when the block, or the function that this decorates, ends."""
     try:
         yield
     finally:
@@ -209,9 +218,10 @@ def letting_go() -> Iterator[None]:
 class Shared:
     """Hold what runs have in common, each thing once: the forms of their records, and their lists of calls.
 
-    known: the text of a record without its numbers -> its form, where all of these come in the form's order.
-    groups: the same without the process group.
-    _varied: as `known`, of the records that are as others but for the group. _changed: the same of tables.
+    known: the text of a record without its numbers -> its form, where the text has the numbers in the form's order.
+    groups: as `known`, but of texts without their process group.
+    _varied: as `known`, of records that differ from a known one in the process group alone.
+    _changed: a form, and the arguments that are others in a record of tables -> the form with these arguments.
     """
 
     _forms: dict[bytes, RecordForm] = field(factory=dict)
@@ -224,7 +234,7 @@ class Shared:
 
     @staticmethod
     def kept() -> Shared:
-        """Return what further runs have in common with those that this thread has read, but for the calls."""
+        """Return what the runs that this thread has read have in common, but for their calls; less where it is much."""
         last = getattr(_kept, "shared", Shared())
         if len(last.known) + 128 * len(last._sheets) >= MOST:
             last = Shared()
@@ -235,7 +245,7 @@ class Shared:
         return shared
 
     def calls(self, run: Run, *, among: bool) -> tuple[Call, ...]:
-        """Return the calls of a run. among: whether they may be those of a rank that has made the same before."""
+        """Return the calls of a run. among: whether those of an earlier rank that made the same may be returned."""
         tables = run.rank.documents[0].records
         key: Any = self._fitting(tables) if among and isinstance(tables, Tables) else None
         if key is None:
@@ -248,9 +258,10 @@ class Shared:
         return self._calls[key]
 
     def records(self, document: Document, damaged: Damaged | None, first: int) -> Iterator[Batch]:
-        """Yield what is in the records, in their order.
+        """Yield the content of the records, in their order.
 
-        damaged: takes what cannot be read; None to raise as `packed` does. first: the number of the first record.
+        damaged: takes the error of each record that cannot be read; None to raise it.
+        first: the number of the first record.
         """
         if isinstance(document.records, Tables):
             yield from self._tabled(document, document.records, damaged)
@@ -263,7 +274,7 @@ class Shared:
     def _batch(
         self, document: Document, each: Sequence[Named], damaged: Damaged | None, first: int
     ) -> Iterator[Batch]:
-        """Yield what is in records that follow one another: of those of a known form all at once."""
+        """Yield the content of consecutive records: of those whose forms are known, many at once."""
         text = b"\n".join(text or b"\0" for _, text in each)
         if b"\0" in text or b"\1" in text:
             for n, (name, own) in enumerate(each, first):
@@ -289,9 +300,9 @@ class Shared:
         yield [x for x in forms[begun:] if x is not None], numbers[at:], {}
 
     def _forms_of(self, lines: list[bytes]) -> tuple[list[RecordForm | None], Sequence[str]]:
-        """Return the form of each line, None where it is not known, and the texts of those that have some.
+        """Return the form of each line, None where it is not known, and the texts taken out of lines.
 
-        lines: without floats; out of those with texts, these are taken.
+        lines: records without floats. From unknown ones the texts of their tensors are removed too, in place.
         """
         forms = [self.known.get(line) or self._varied.get(line) for line in lines]
         unknown = [n for n, form in enumerate(forms) if form is None]
@@ -304,7 +315,7 @@ class Shared:
         return forms, words
 
     def _of_group(self, line: bytes) -> RecordForm | None:
-        """Return the form of a line that is known but for the process group; None where it is not."""
+        """Return the form of a line that differs from a known one in the process group alone; None for others."""
         groups = {*_GROUP.findall(line)}
         form = self.groups.get(_GROUP.sub(b"", line)) if len(groups) == 1 else None
         if form is not None:
@@ -331,7 +342,7 @@ class Shared:
         return next((each for each in self._sheets if each.tables.is_like(tables)), None)
 
     def _tabled(self, document: Document, tables: Tables, damaged: Damaged | None) -> Iterator[Batch]:
-        """Yield what is in each record of tables: of those that another rank has too, only what it has of its own."""
+        """Yield the content of each record of tables: what is as on an earlier rank is taken from there."""
         known = self._fitting(tables)
         if known is None:
             packed = [self._or_damaged(document, name, None, damaged, n) for n, name in enumerate(tables)]
@@ -371,7 +382,7 @@ class Shared:
         if form is not None and form.counts == counts:
             return form, floats, texts
         packed = self.taken_apart(document.record(name))
-        # It may have more of them, as whole numbers, or have them in another order.
+        # The record may have more numbers than were taken out (whole ones), or have them in another order.
         if packed[0].counts == counts and self.taken_apart(loads(_counted(text)))[1:] == _counts(*counts):
             self.known[known] = packed[0]
             if len({*_GROUP.findall(known)}) == 1:
@@ -379,7 +390,7 @@ class Shared:
         return packed
 
     def taken_apart(self, record: Any) -> Packed:
-        """Return what is in a record, by its form: that of an earlier one where all but its numbers is the same."""
+        """Return the content of a record; its form is an earlier record's where all but the numbers is the same."""
         parts = parts_of(record)
         tensors, numbers, rest = _told_apart(parts.values)
         marks = _marks(record)
@@ -398,7 +409,7 @@ class Shared:
 
 
 def _told_apart(values: Iterable[Value]) -> tuple[list[tuple[Any, ...]], list[float], list[Any]]:
-    """Return tensors without what each has of its own, as `Tensors` takes them; of that the floats, and the rest."""
+    """Return tensors without their numbers and texts, as `Tensors` takes them; the floats; and the rest of both."""
     tensors, numbers, rest = list[tuple[Any, ...]](), list[float](), list[Any]()
     for value in values:
         own = [(key, value.tensor[key]) for key in _OWN if key in value.tensor]
@@ -417,7 +428,7 @@ def _marks(record: Any) -> dict[str, Any] | None:
 
 
 def _without_floats(text: bytes) -> tuple[bytes, Sequence[float]]:
-    """Return the text of records without the floats of their tensors; and these."""
+    """Return the text of records without the floats of their tensors, and these floats."""
     known, floats = take_floats(text, _KEYS)
     try:
         return known, array("d", decode(b"[%b]" % floats))
@@ -426,7 +437,7 @@ def _without_floats(text: bytes) -> tuple[bytes, Sequence[float]]:
 
 
 def _without_texts(known: bytes) -> tuple[bytes, list[str]]:
-    """Return the text of records without the texts of their tensors; and these."""
+    """Return the text of records without the texts of their tensors, and these texts."""
     pieces = _TEXTS_IN_TEXT.split(known)
     texts = [*map(bytes.decode, pieces[2::3])]
     del pieces[2::3]
@@ -439,7 +450,10 @@ def _one(packed: Packed) -> Batch:
 
 
 def _ends(line: bytes, floats: int, texts: int) -> tuple[int, int]:
-    """Return where the floats and the texts of a line end: of these the keys stay. floats, texts: where they begin."""
+    """Return where the floats and the texts of a line end among all. floats, texts: where they begin.
+
+    In the line, a byte 0 stands for four floats, and two bytes 1 for a text.
+    """
     return floats + len(WHOLE) * line.count(b"\0"), texts + line.count(b"\1") // 2
 
 
@@ -460,12 +474,13 @@ def _counted(text: bytes) -> bytes:
 class CompactRun(Run):
     """Give access to the calls of one rank of one step, whose file is not kept.
 
-    calls: every record as a call, in the order of completion. They may be another rank's, which has made the same: what
-        this rank's records hold is read from here.
-    among: whether it is compared with other ranks: an error of the run, which ends one of them, counts as its end.
+    calls: every record as a call, in the order of completion. They may be the calls of another rank that made the
+        same; the content of this rank's records is asked of this run.
+    among: whether it is compared with other ranks. Then it also counts as cut where an error of the run ended its
+        last call.
     damaged: order -> why a record cannot be read, which matters once the call is asked for.
-    forms: of its records. begin: where the floats of each begin among ``floats``.
-    _others: order -> its numbers that are no floats (of whole numbers, flags and checksums).
+    forms: of its records. begin: where the floats of each record begin among ``floats``.
+    _others: order -> its numbers and texts that are no floats (whole numbers, flags, checksums).
     """
 
     calls: tuple[Call, ...]
@@ -479,7 +494,10 @@ class CompactRun(Run):
 
     @classmethod
     def of(cls, run: Run, shared: Shared, *, among: bool = False) -> CompactRun:
-        """Read the records of a run, each once. Raises FormatError when a file, or `among` others one, is damaged."""
+        """Read the records of a run, each once.
+
+        Raises FormatError when a file is damaged, and with ``among`` also when a record is.
+        """
         compact = cls(run.label, run.rank, shared.calls(run, among=among), among, run.was_cut)
         for document in run.rank.documents:
             known = None if among else compact.damaged
@@ -500,8 +518,7 @@ class CompactRun(Run):
     def form(self, call: Call) -> RecordForm:
         """Return the form of a call's record on this rank.
 
-        Raises KeyError for a call that is not its own, nor one that it shares, and DamagedError when the record cannot
-        be read.
+        Raises KeyError for a call that is not among ``calls``, and DamagedError when the record cannot be read.
         """
         at = call.order
         if at >= len(self.calls) or self.calls[at] is not call:
@@ -511,7 +528,7 @@ class CompactRun(Run):
         return self.forms[at]
 
     def packed(self, call: Call) -> Packed:
-        """Return what is in a call's record on this rank, to be compared. Raises as `form` does."""
+        """Return a call's record on this rank, taken apart for comparisons. Raises as `form` does."""
         at, form = call.order, self.form(call)
         begin = self.begin[at]
         return form, self.floats[begin : begin + form.counts[0]], self._others.get(at, ())
@@ -522,9 +539,9 @@ class CompactRun(Run):
         return form.filled(numbers, rest)
 
     def four(self, orders: Sequence[int], counts: Sequence[int]) -> Column:
-        """Return Max, Min, Mean and Norm of each tensor of records that hold these floats alone, (tensors, 4).
+        """Return Max, Min, Mean and Norm of tensors of some records that hold these floats alone, (tensors, 4).
 
-        counts: of the tensors of each record that are asked for, from its first on.
+        orders: of the records. counts: how many tensors of each are asked for, from its first on.
         """
         many = np.asarray(counts)
         begin = np.asarray(self.begin)[orders].astype(int) - 4 * (np.cumsum(many) - many)

@@ -26,9 +26,9 @@ from .tabled import opened as opened_tables
 
 Kind = Literal["module", "api", "parameters_grad", "optimizer_grad", "debug"]
 GRADIENTS: tuple[Kind, ...] = ("parameters_grad", "optimizer_grad")
-"""The kinds of what holds gradients of parameters, as they arrived and as an optimizer got them."""
+"""The kinds of records that hold gradients of parameters, as they arrived and as an optimizer got them."""
 BETWEEN_RANKS = ("Distributed.", "MintDistributed.")
-"""How the names of calls begin that get something of other ranks."""
+"""How the names of calls that get something from other ranks begin."""
 
 
 @define(eq=False)  # not frozen, as there is one of each record
@@ -99,7 +99,7 @@ class Call:
         return "" if self.kind != "api" or self.backward else _role(self.what, slot)
 
 
-#: Functions -> what their arguments are, of those whose modules have parameters and buffers.
+#: Function -> the roles of its arguments, in their order; empty for an argument without one.
 _BATCH_NORM = ("", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
 _ROLES = {
     **dict.fromkeys(("linear", "dense", "conv1d", "conv2d", "conv3d"), ("", "weight", "bias")),
@@ -122,7 +122,7 @@ def _role(what: str, slot: str) -> str:
 
 
 class AtCall:
-    """Tell where the call of a finding was made; nothing where it is of none."""
+    """Tell where the call of a finding was made; nothing where the finding has no call."""
 
     __slots__ = ()
     call: Call | None
@@ -222,7 +222,7 @@ class Run:
 
     @cached_property
     def open(self) -> str | None:
-        """Return, of a run that was cut, the last parameters' gradients: which of them were to come is not known."""
+        """Return the last record of parameters' gradients in a run that was cut: it may lack some. Else None."""
         gradients = (call.name for call in reversed(self.calls) if call.kind in GRADIENTS)
         return next(gradients, "") if self.was_cut else None
 
@@ -251,7 +251,7 @@ def runs_of(dump: Source, *, step: int | None = None, rank: int | None = None) -
 
 
 def _described(text: str, saved: bool) -> tuple[Kind, str, str, bool]:
-    """Return (kind, what, path, whether backward) of a record's name; an unknown one is that of a saved value."""
+    """Return (kind, what, path, whether backward) of a record's name; an unknown name is a saved value's."""
     try:
         name = parse_debug_name(text) if saved else parse_name(text)
     except FormatError:

@@ -1,4 +1,4 @@
-"""Read the ranks of exported tables (spec/export.md): what is in a record is what the tables say of it."""
+"""Read exported tables (spec/export.md) as the ranks of a dump: each record is made of its rows in the tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PLACE = re.compile(r"step=([^/]+)/rank=(\d+)/(?:(graph|pynative)-)?([^/]+)\.par
 
 
 def opened(path: Path) -> Dump | None:
-    """Return the ranks of exported tables as a dump; None where there are none."""
+    """Return the ranks of the exported tables in a folder as a dump; None where it has no such tables."""
     steps: dict[tuple[str, int], list[Rank]] = {}
     root = path.absolute()
     for file in (path / "runs").glob("step=*/rank=*/*.parquet"):
@@ -62,15 +62,18 @@ def _in_order(rank: Rank) -> tuple[int, str]:
 
 @frozen(slots=False)
 class TabledRank(Rank):
-    """Give access to one rank of one step in exported tables. root: their folder. part: of each table, its file."""
+    """Give access to one rank of one step in exported tables.
+
+    root: the folder of the tables. part: the path of the rank's file within the folder of each table.
+    """
 
     root: Path = Path()
     part: str = ""
 
     def table(self, name: str, *own: str, same: Sequence[str] = ()) -> tuple[Any, AlikeColumns]:
-        """Return columns of one of its tables, and those that many ranks have alike, of equal bytes once.
+        """Return the columns ``own`` of one of its tables, and the columns ``same``, which many ranks have alike.
 
-        Raises DamagedError when it cannot be read.
+        The latter are read once for ranks whose bytes are equal. Raises DamagedError when the file cannot be read.
         """
         try:
             from pyarrow.lib import ArrowException, memory_map
@@ -181,15 +184,18 @@ class AlikeColumns:
         return np.all([self.table[name].is_null().to_pylist() for name in _TEXTS], axis=0)
 
 
-#: AlikeColumns by their bytes, and names of columns -> their places by schemas: what ranks that are read one after the
-#: other have alike, up to `_MOST` of each.
+#: What ranks that are read one after the other have alike, up to `_MOST` of each: AlikeColumns by their bytes, and
+#: for each schema the name of a column -> its places.
 _kept: dict[object, AlikeColumns] = {}
 _schemas: list[tuple[Any, Mapping[str, Sequence[int]]]] = []
 _MOST = 8
 
 
 def _places(opened: Any) -> Mapping[str, Sequence[int]]:
-    """Return where the columns of a file are among its chunks: to make a schema takes as long as to read some."""
+    """Return the name of each column of a file -> its places among the chunks of a row group.
+
+    They are kept by the schema: to ask it for them takes as long as to read some columns.
+    """
     for schema, places in _schemas:
         if schema.equals(opened.schema):
             return places
@@ -203,7 +209,7 @@ def _places(opened: Any) -> Mapping[str, Sequence[int]]:
 
 
 def _alike(opened: Any, raw: Any, names: Sequence[str], places: Sequence[int]) -> AlikeColumns:
-    """Return columns of a file, of equal bytes once. raw: the file, from which only these bytes are read."""
+    """Return columns of a file; those of an earlier file where the bytes are equal. raw: the file's bytes."""
     groups = map(opened.metadata.row_group, range(opened.num_row_groups))
     every = [group.column(n) for group in groups for n in places]
     spans = [(x.dictionary_page_offset or x.data_page_offset, x.total_compressed_size) for x in every]
@@ -218,7 +224,7 @@ def _alike(opened: Any, raw: Any, names: Sequence[str], places: Sequence[int]) -
 
 
 def _bytes_of(raw: Any, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-    """Yield the bytes of a file in some spans: of those that touch together. spans: where each begins, and its size."""
+    """Yield the bytes of a file in some spans, adjoining ones in one piece. spans: (begin, size) of each."""
     begin = end = 0
     for at, size in (*sorted(spans), (-1, 0)):
         if at != end:
@@ -272,9 +278,10 @@ class Tables(Mapping[str, Any]):
         return self.made(self._order[name], *self.rows[name])
 
     def made(self, number: int, tensors: range, arguments: range) -> Any:
-        """Return a record. number: its row. tensors, arguments: the rows that are of it.
+        """Return a record.
 
-        Raises DamagedError for one that could not be read when the tables were made.
+        number: its row in the table of records. tensors, arguments: its rows in those tables.
+        Raises DamagedError for a record that could not be read when the tables were made.
         """
         (told,) = self.records.table.slice(number, 1).to_pylist()
         if told["error"]:
@@ -320,7 +327,7 @@ class Tables(Mapping[str, Any]):
 
 
 def _array(column: Any) -> Any:
-    """Return a column of floats, what is NULL as NaN. Its own `to_numpy` would import pandas, for half a second."""
+    """Return a column of floats, with NaN for NULL. Its own `to_numpy` would import pandas, for half a second."""
     return np.from_dlpack((column.fill_null(math.nan) if column.null_count else column).combine_chunks())
 
 
@@ -330,11 +337,14 @@ def _rows(of: tuple[Any, AlikeColumns], which: range) -> Iterator[dict[str, Any]
 
 
 def _grown(tree: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return what stands in a tree, with lists for the objects whose keys count from 0. A value is at the key None."""
+    """Return a record's tree with lists for the nodes whose keys count from 0.
+
+    tree: key -> node; the value of a node, where it has one, is at its key None.
+    """
     found: dict[str, Any] = {}
     for key, node in tree.items():
         below = _grown({name: each for name, each in node.items() if name is not None})
-        if None in node:  # below it are tensors that it carries, or names with a dot that begin as its own
+        if None in node:  # below a value are tensors that it carries, or slots with a dot that begin with its name
             found[key] = node[None]
             carried = {str(path[0]) for path, _ in tensors(node[None]) if path}
             found |= {f"{key}.{name}": each for name, each in below.items() if name not in carried}
@@ -345,11 +355,11 @@ def _grown(tree: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def statistic(key: str, x: Any, dtype: str) -> Any:
-    """Return a statistic as a tensor object has it, of a float in a table. key: which."""
+    """Return the statistic ``key`` as a tensor object has it. x: the float in the table."""
     if key in ("Max", "Min"):
         if "bool" in dtype.lower():
             return bool(x)
-        if "int" in dtype.lower() and float(x).is_integer():  # that of a quantised tensor may be none
+        if "int" in dtype.lower() and float(x).is_integer():  # a quantised tensor's may be a fraction
             return int(x)
     return finite(x)
 

@@ -1,4 +1,4 @@
-"""Measure how far two calls are apart: two tensors by their records and by their saved values, and other arguments."""
+"""Measure how far two tensors are apart, by their records or their saved values; find other arguments that differ."""
 
 import math
 import re
@@ -41,7 +41,7 @@ class Distance:
 
 SAME = Distance(0.0)
 OTHER_BITS = "the same statistics, other bits"
-"""The words where checksums alone differ: elements that were exchanged, or what is too little for statistics."""
+"""The words where checksums alone differ: elements were exchanged, or changed too little for statistics to show."""
 
 
 def distance(a: Mapping[str, Any], b: Mapping[str, Any]) -> Distance:
@@ -189,7 +189,7 @@ class ArgumentDifference:
 
     @property
     def of_setting(self) -> bool:
-        """Return whether it only says on which device a run is, or where its dtype ends (masks are filled with it)."""
+        """Return whether it only names the device of a run, or the largest number of its dtype (masks hold that)."""
         place = _PLACE.match(self.a) and _PLACE.match(self.b)
         return bool(place) or {self.a.lstrip("-"), self.b.lstrip("-")} <= _ENDS
 

@@ -26,7 +26,7 @@ class Level:
     """Hold the level of two tensors. Both numbers are infinite where no rounding explains the difference.
 
     norm: what their norms tell. rest: the most that the other statistics, or their sketches, tell.
-    pooled: what all tell together, at most 1; that of sketches where they have them, which is near.
+    pooled: what all statistics tell together, at most 1; with sketches the level that these tell, which is close.
     mark: what tells these two tensors from others.
     whole: whether they hold whole numbers, which are never rounded.
     """
@@ -43,7 +43,7 @@ class Level:
 
 
 def beyond(norm: float, rest: float, expected: float) -> float:
-    """Return the larger of two levels in those that are expected. norm, rest: as in `Level`."""
+    """Return the larger of two levels, in multiples of the expected level. norm, rest: as in `Level`."""
     if expected <= 0.0:
         return math.inf if norm > 0.0 or rest > 0.0 else 0.0
     # Norm moves by half the square of the level as well.
@@ -55,10 +55,11 @@ class Levels:
     """Hold the levels of many pairs of tensors, a column of each number.
 
     side: the place in `SIDES` of where they are in their call. mark, whole: as in `Level`.
-    norm, mean, high, low: the estimates of Norm, Mean, Max and Min. sketch: that of the sketches; NaN without.
+    norm, mean, high, low: the levels that Norm, Mean, Max and Min tell. sketch: that of the sketches; NaN without.
     length: the larger norm. count: how many elements there are, or 1. big: the largest magnitude.
     rows: the first number of the shape.
-    first: what tells the first of the two; 0 where rounding does not count. second: the norm of the other.
+    first: a mark of the first tensor; 0 where rounding does not count, or all its elements are equal.
+    second: the norm of the second tensor.
     factors: row -> what `factor_of` returns, of those with sketches.
     """
 
@@ -89,7 +90,10 @@ class Levels:
         return np.where(np.isnan(self.sketch), four, np.fmin(self.sketch, 1.0))
 
     def within(self, scale: Column) -> Self:
-        """Return the levels relative to what was summed to get these, where that has a larger norm: sums cancel."""
+        """Return the levels relative to what was summed to get these tensors, where it is larger: sums cancel.
+
+        scale: the norm of what was summed, for each pair.
+        """
         at = (self.length > 0.0) & (self.length < scale) & (scale < math.inf)
         share = np.divide(self.length, scale, out=np.ones(len(at)), where=at)
         root = np.sqrt(self.count)
@@ -100,7 +104,7 @@ class Levels:
         return evolve(self, **{name: getattr(self, name) * by for name, by in scaled.items()})
 
     def unordered(self, at: Column) -> Self:
-        """Return the levels without sketches where rows are in another order. at: whether they are, of each."""
+        """Return the levels, without sketches where ``at`` says that a tensor has its rows in another order."""
         return evolve(self, sketch=np.where(at, np.nan, self.sketch)) if at.any() else self
 
     def at(self, row: int) -> Level:
@@ -110,11 +114,11 @@ class Levels:
 
 @define(slots=False, eq=False)
 class Told:
-    """Collect what tells the level of each tensor that differs. All are there before the first level is asked for.
+    """Collect what tells the level of each tensor that differs. All must be added before the first level is asked for.
 
-    _numbers: Max, Min, Mean and Norm of either tensor. _sizes, _size: all sizes, and which of them.
     side: as in `Levels`; -1 leaves a row out. number: the number of the tensor in its record, as in `add`.
-    _known: row -> what is in `put`, where no statistics tell the level.
+    _numbers: Max, Min, Mean and Norm of either tensor. _sizes: each size -> its number. _size: the number of each row.
+    _known: row -> the level as in `put`, where the statistics do not tell it.
     """
 
     side: array[int] = field(factory=lambda: array("b"))
@@ -154,7 +158,10 @@ class Told:
     def put(
         self, side: Side, mark: int, known: tuple[float, float, bool] = (math.inf, math.inf, False)
     ) -> int:
-        """Add two tensors of which is known what `Level` has of them: no rounding explains them; return the row."""
+        """Add two tensors whose level is known; return the row.
+
+        mark: as in `Level`. known: its norm, rest and whole; by default no rounding explains the difference.
+        """
         row = self._add(side, _ONE, _NONE)
         self._known[row], self._marks[row] = known, mark
         return row

@@ -46,8 +46,8 @@ class ValueDiff:
     """Say how far a tensor of one call is from that of the other call in the same place.
 
     slot: its place in the record of the first run, or of the second where only that has it.
-    found: the distance; or the statistics on both sides and the number of elements, which tell it.
-    told, row: the levels of all tensors, and its row there; None where the numbers do not tell.
+    found: the distance; or the statistics on both sides and the number of elements, from which it is computed.
+    told, row: the levels of all tensors, and this tensor's row among them; None where its numbers tell no level.
     elements: from the saved values, where both were saved and differ.
     """
 
@@ -77,18 +77,19 @@ class ValueDiff:
 class CallDiff:
     """Hold how two calls differ.
 
-    values: their tensors that differ; the comparison, which tells them when they are asked for, where floats alone do.
+    _values: the tensors that differ; where only finite floats do, the comparison, which finds them when asked.
     arguments: the other arguments that differ.
     unshared: the sides that only one of the records has, which are not compared.
     blind: whether what the call got is in no record (``data_mode``).
     floor: the level of difference that the call makes by itself.
-    rows: those of its tensors among the levels of all.
+    rows: the rows of its tensors among the levels of all.
 
     What follows is filled in when all calls are known (`expect`, `Causes`).
 
     expected: the level that its results may have.
     entry: the level that rounding has brought the run to before it.
-    given, made: how many times the expected level what it took anew, and what it returned, are apart.
+    given: how far apart the tensors are that it took and no call before it returned, in multiples of ``entry``.
+    made: how far apart its results are, in multiples of ``expected``.
     cause: what is different here first; None where nothing is, or where it follows from what the call took.
     detail: what is different, in words, where that is not the value that is the farthest apart.
     """
@@ -159,7 +160,7 @@ class CallDiff:
 
     @property
     def differs(self) -> bool:
-        """Return whether a tensor differs at all; what is lost does not."""
+        """Return whether a tensor differs at all; a lost tensor does not count."""
         return any(v.distance.relative or v.distance.form for v in self.values)
 
     def worst(self, *sides: Side) -> ValueDiff | None:
@@ -189,7 +190,7 @@ class Comparison:
     """Compare the calls of two runs.
 
     load: whether saved values are compared.
-    told: what tells the levels of the tensors that differ, call after call.
+    told: takes the numbers that tell the levels of the tensors that differ, call after call.
     """
 
     a: CompactRun
@@ -212,7 +213,7 @@ class Comparison:
         return self.a.one_slot_per_argument == self.b.one_slot_per_argument
 
     def each(self, pairs: Sequence[Pair]) -> Iterator[CallDiff]:
-        """Yield how the calls of each pair differ: of those that floats alone tell, some hundred at once."""
+        """Yield how the calls of each pair differ. Pairs that can differ in floats alone are compared together."""
         for begin in range(0, len(pairs), AT_ONCE):
             some = pairs[begin : begin + AT_ONCE]
             forms = [self._common(pair) for pair in some]
@@ -295,11 +296,14 @@ class Comparison:
 
     @cached_property
     def _ends(self) -> bool:
-        """Return whether `_is_open` is true of any calls."""
+        """Return whether `_is_open` can be true of any pair."""
         return self.a.was_cut or self.b.was_cut or not self.passed_on
 
     def _is_open(self, pair: Pair, lost: bool) -> bool:
-        """Return whether what the calls made is not compared: a run ended in one, or it is in no common form."""
+        """Return whether the results are not compared: a run ended inside one of the calls, or they have other forms.
+
+        lost: whether a value is lost of which more is not known.
+        """
         if not self.passed_on and pair.a.backward and pair.a.kind == "api":
             return True
         known = () if lost else ((self.a, pair.a), (self.b, pair.b))
@@ -335,7 +339,10 @@ class Comparison:
         return ValueDiff(x.slot, side, found, self.told, self.told.of(side, x.tensor, y.tensor))
 
     def _counting(self, pair: Pair, values: Iterable[ValueDiff]) -> tuple[ValueDiff, ...]:
-        """Return the values that differ without what the call wrote over, which may be memory of `torch.empty`."""
+        """Return the values that differ.
+
+        Where no result differs, inputs that the call writes over do not count: they may be memory of `torch.empty`.
+        """
         every = tuple(values)
         found = [v for v in every if v.distance.relative > 0.0 or v.distance.form]
         if not any(v.side == "out" for v in found):
@@ -387,7 +394,10 @@ def _matched(
 
 
 def _elements(pair: Pair, x: Value, y: Value) -> Elements | None:
-    """Return the difference of saved values; None where one side has none, or they cannot be read. Bytes come first."""
+    """Return the difference of saved values; None where one side has none, or they cannot be read.
+
+    Files of equal bytes are not loaded.
+    """
     if not (x.tensor.get("data_name") and y.tensor.get("data_name")):
         return None
     ones, twos = (call.record.tensor(v.slot) for call, v in ((pair.a, x), (pair.b, y)))

@@ -24,7 +24,7 @@ from .form import ALMOST, OddForms
 from .moves import Moves, Name
 
 _NEAR = 6
-"""A cause may have begun so many units before it was beyond the limit, where it was beyond the share `ALMOST` of it."""
+"""A difference beyond its limit may have begun up to so many calls before, where it was beyond `ALMOST` of the limit."""
 
 
 Scored = tuple[int, float, Cause, CallDiff]
@@ -66,11 +66,11 @@ class Blame:
 class Causes:
     """Find the causes of the differences between two runs.
 
-    odd: the calls that made other numbers of the same ones, though calls like them made the same.
+    odd: the calls that made different numbers from the same ones, though calls like them made the same.
     follows: whether an earlier step has a cause, so that what comes in may differ because of that.
-    brought: the level at which gradients were apart in earlier steps: so far weights may be.
-    moved: whether anything was apart in earlier steps: so may be what they wrote into buffers.
-    moves: what the step before may have brought apart.
+    brought: the level at which gradients were apart in earlier steps: weights may be as far apart.
+    moved: whether anything was apart in earlier steps: buffers that they wrote may be too.
+    moves: how far the step before may have brought each parameter apart.
     """
 
     course: Course
@@ -108,7 +108,7 @@ class Causes:
         numbers = [self._by_parameter(each) for each in self._numbers()]
         if first is not None and not self.follows:
             inside = (first.pair.a.name in self.course.modules(each.call.pair.a) for each in numbers[:1])
-            if not any(inside):  # else it is known what of a module it is
+            if not any(inside):  # else the numbers say which call inside of a module it is
                 yield self._own(first)
         yield from numbers
 
@@ -220,12 +220,12 @@ class Causes:
         return self._within(parent) or (Blame(outer, "input") if listed else Blame(parent, "output", outer))
 
     def _alike(self, each: CallDiff) -> int:
-        """Return how many calls like one are in the module around it; several are a list of layers."""
+        """Return how many calls in the module around a call are like it, itself included; several are layers."""
         around = self.course.around(each.pair.a)
         return sum(self.course.around(x.pair.a) == around for x in self.course.siblings(each))
 
     def _own(self, each: CallDiff) -> Blame:
-        """Blame a call that makes a difference, or, of a module, where in its own code that is."""
+        """Blame a call that makes a difference or, where it is a module, the function in its own code that does."""
         inside = self.course.parts.get(each.pair.a.name, ())
         handed = next((x for x in inside if x.changed and score(self.course, x, "input") > 1.0), None)
         return self._within(each) or Blame(each, "output", handed)

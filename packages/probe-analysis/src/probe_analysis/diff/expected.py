@@ -1,4 +1,5 @@
-"""Follow the honest difference along a run: what level each call's results may have, and how far beyond it they are."""
+"""Follow what rounding explains along a run: the level that each call's results may have, and how far beyond they are.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +26,26 @@ from .moves import reached
 from .sides import Sides, sides
 
 _KINKED = re.compile("relu|max_?pool|hardtanh|hardsi", re.IGNORECASE)
-"""What has a derivative that jumps: of the elements within e of the kink, a share e, all is another."""
+"""Functions whose derivative jumps at a kink: elements within e of it, a share e of all, may get another gradient."""
 _PRODUCT = re.compile("linear|conv|dense|matmul|mm$|dot_product", re.IGNORECASE)
 _QUOTIENT = re.compile("div|sign")
-"""What an optimizer may make anything of where a gradient is rounding alone; level L1 tells only by `addcdiv` where."""
+"""Functions by which an optimizer may make anything of a gradient that is rounding alone.
+
+At level L1 only the function `addcdiv` shows that an optimizer calls."""
 _ALONE = 10.0
-"""Of how many errors the smallest divisor is at most, where it may be rounding alone."""
+"""A divisor may be rounding alone where its smallest element is below so many times the error."""
 _RECENT = 9
-"""Of how many calls before the median level counts."""
+"""How many of the calls before count in the median of the levels."""
 
 
 def expect(
     course: Course, fixed: float | None = None, noise: Mapping[str, float] | None = None
 ) -> list[CallDiff]:
-    """Fill in what each call's results may differ by, and by how many times that they do.
+    """Fill in the level that each call's results may have, and how many times that level they have.
 
-    Return the calls that made other numbers of the same ones, though calls like them made the same.
+    Return the calls that made different numbers from the same ones, though calls like them made the same.
 
-    fixed: the level that each call may make by itself, in place of what its dtype tells; None for that.
+    fixed: the level that each call may make by itself; None to take it from its dtype.
     noise: record -> the level at which two runs of the same program are apart; empty where that is not measured.
     """
     for each in course.calls if _rounds_products(course) else ():
@@ -59,9 +62,10 @@ def expect(
 
 
 def _rounds_products(course: Course) -> bool:
-    """Return whether a run rounds float32 numbers before it multiplies them: half the products of near numbers tell.
+    """Return whether a run rounds float32 numbers before it multiplies them, as TF32 does.
 
-    Those of one kind do, that is: linear layers may, and convolutions not.
+    The median of products of nearly equal numbers tells, for each kind of function: linear layers may round where
+    convolutions do not.
     """
     forward = (x for x in course.calls if not x.pair.a.backward and _PRODUCT.search(x.pair.a.what))
     levels: dict[str, list[float]] = {}
@@ -79,13 +83,13 @@ def _pooled(each: CallDiff, *sides: Side) -> float:
 class _Follower:
     """Go through the calls of a run in their order.
 
-    level: of a module by its path, or a function, the largest level in its forward pass.
+    level: the path of a module, or the name of a function's call -> the largest level in its forward pass.
     within, coarse: of a module's call, the largest level that came out inside of it, and the coarsest rounding there.
     recent, before: whether backward -> the levels of the last results, and their median.
-    exact: key -> how many calls made the same.
+    exact: key of calls that are alike -> how many of them are the same in both runs.
     flips: the largest share that one element has of a gradient, where elements are on the other side of a kink.
     coarsest: the coarsest rounding of a call that differs so far.
-    odd: the calls that got the same numbers and made others, though calls like them made the same of the same.
+    odd: the calls that made different numbers from the same ones, though calls like them made the same.
     """
 
     course: Course
@@ -104,13 +108,13 @@ class _Follower:
     odd: list[CallDiff] = field(factory=list)
 
     def see(self, each: CallDiff, own: Sides) -> None:
-        """Work out what a call's results may differ by, and by how many times it they do."""
+        """Work out the level that a call's results may have, and how many times that level they have."""
         call, stem, around = each.pair.a, _stem(each.pair.a), self.course.around(each.pair.a)
         before = self.before[call.backward]
         if call.backward:
             before = max(before, self.level.get(stem, 0.0))
         self._expect(each, own, stem, around, before)
-        # What follows from a difference may be another index.
+        # After a difference, indexes may differ as well.
         index = own.fresh_whole and not before
         each.given = math.inf if index else beyond(own.fresh_norm, own.fresh_rest, each.entry)
         each.made = beyond(own.norm, own.rest, each.expected)
@@ -122,7 +126,7 @@ class _Follower:
             self._note_odd(each)
 
     def _note_odd(self, each: CallDiff) -> None:
-        """Note a call that made other numbers of the same ones."""
+        """Note a call that made different numbers from the same ones, if it is not alone in its kind."""
         call = each.pair.a
         took = any(x.of_setting for x in each.arguments)
         if not took and not self.noise.get(call.name):
@@ -166,9 +170,10 @@ class _Follower:
         each.expected = math.hypot(floor, max(taken, before, jumps, self.within.get(call.name, 0.0)))
 
     def _moved(self, call: Call, error: float) -> tuple[float, bool]:
-        """Return how far a call brings what it writes into apart from what that was; 1 where it makes a new tensor.
+        """Return the level by which a call changes the tensor that it writes into; 1 where it makes a new tensor.
 
-        And whether elements of a divisor are rounding alone, so that it may be that far whatever the error.
+        And whether elements of its divisor are rounding alone, so that the runs may differ by that level whatever the
+        error is.
         """
         if not writes_into(call.name, "input_args.0"):
             return 1.0, False

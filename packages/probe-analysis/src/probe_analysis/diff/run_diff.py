@@ -30,7 +30,7 @@ Look = Callable[[Call, Any, Parts], None]
 
 
 class Blamed(NamedTuple):
-    """Hold what is blamed: the cause in a word or two, a sentence, and the call; None where it is none."""
+    """Hold what is blamed: the cause in a word or two, a sentence, and the call; None where no call is to blame."""
 
     cause: str
     sentence: str
@@ -45,9 +45,9 @@ class RunDiff:
     notes: what was not compared, and why.
     amounts: in words how many pairs were compared, how they were found, and how many are exactly the same.
     pairs, changed: how many pairs there are, and how many of them are not exactly the same.
-    lone: the names of the records that the first run has alone, and of those of the second.
-    gradients: the level at which the gradients of parameters are apart, in the median of those that are.
-    left: the marks of what functions wrote in place and that differs: parameters and moments live on.
+    lone: the names of the records that only the first run has, and of those that only the second has.
+    gradients: the median of the levels at which gradients of parameters differ; 0 where none do.
+    left: the marks of tensors that functions wrote in place and that differ: parameters and moments live on.
     alone: in words the first call that only one of the runs has: what it wrote may be seen later. Else empty.
     cells: of each pair the row, as spec/results.md has it; None where that was not asked for.
     """
@@ -247,7 +247,7 @@ def _of_gradients(calls: Sequence[CallDiff]) -> float:
 
 
 def _empty(a: Run, b: Run) -> Verdict | None:
-    """Return the verdict on runs of which one has no records; None where both have."""
+    """Return the verdict on runs of which one or both have no records; None where both have."""
     if a.calls and b.calls:
         return None
     if not a.calls and not b.calls:
@@ -288,7 +288,7 @@ def _without_cause(how: Comparison, calls: Sequence[CallDiff], earlier: Earlier)
 
 
 def _counted(found: Sequence[CallDiff]) -> str:
-    """Return in words how many records there are, and of how many calls: of most a forward and a backward one."""
+    """Return in words how many records there are, and of how many calls: most have a forward and a backward one."""
     both = (d.pair.a for d in found if d.pair.a.kind in ("module", "api"))
     calls = {with_direction(call.name, "forward") if call.backward else call.name for call in both}
     if len(calls) == len(found):

@@ -1,4 +1,4 @@
-"""Keep what ranks that make the same calls hold where they should agree: one of them whole, and where others differ."""
+"""Keep the records of ranks that make the same calls: one rank's whole, and where other ranks hold something else."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from .held import MOST, Kind, Piles, lowest, united
 from .rows import collective
 from .sheet import Layout, Sheet
 
-#: Order and slot in the record, and what is looked at there.
+#: The order of a record, a slot in it, and the kind of content that is compared there.
 Cell = tuple[int, str, Kind]
 
 
 def kind_of(call: Call, slot: str, side: str, tensor: Mapping[str, Any], asked: Sequence[str]) -> Kind | None:
-    """Return what is looked at of a tensor; None where ranks need not agree on it, or their group tells."""
+    """Return which kind of content of a tensor is compared.
+
+    None where ranks need not agree, or are compared by their process group or by the tensor's placement.
+    """
     if asked and any(fnmatchcase(f"{call.name}.{slot}", pattern) for pattern in asked):
         return "held"
     if is_divided(tensor):
@@ -47,8 +50,9 @@ def kind_of(call: Call, slot: str, side: str, tensor: Mapping[str, Any], asked: 
 class Cohort:
     """Hold ranks that make the same calls.
 
-    members: which, as bits. lead: the run of the lowest.
-    spread: what not all of them hold alike.
+    members: the ranks, as bits. lead: the run of the lowest.
+    asked: patterns of further tensors that all ranks should agree on.
+    spread: each cell that not all of them hold alike -> which ranks hold which content.
     """
 
     members: int
@@ -63,7 +67,7 @@ class Cohort:
         return cls(members, sheet.runs[0], asked, {cell: piles() for cell, piles in _spread(sheet, asked)})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what a pickle holds: each set of ranks once, where a pickle has a number as often as it is met."""
+        """Return what a pickle holds: each set of ranks once, as pickle would write the number each time."""
         places: dict[int, int] = {}
         spread = {
             cell: piles
@@ -73,7 +77,7 @@ class Cohort:
         return _unpickled, (self.members, self.lead, self.asked, [*places], spread)
 
     def piles(self, cell: Cell) -> Piles:
-        """Return who holds what; None where that is too much."""
+        """Return which ranks hold which content in a cell; None where there are too many contents."""
         if cell in self.spread:
             return self.spread[cell]
         known = _content(self.lead, cell)
@@ -85,7 +89,7 @@ class Cohort:
         return {cell[0] for cell in self.spread if cell[2] in ("form", "argument")}
 
     def with_(self, other: Cohort) -> Cohort:
-        """Return this one and another with the same calls as one."""
+        """Return this cohort and another with the same calls as one cohort."""
         one, two = sorted((self, other), key=lambda each: lowest(each.members))
         between = _spread(Sheet((one.lead, two.lead)), self.asked)
         cells = {**one.spread, **two.spread, **dict(between)}
@@ -99,7 +103,7 @@ class Cohort:
 def _unpickled(
     members: int, lead: CompactRun, asked: tuple[str, ...], sets: Sequence[int], spread: Mapping[Cell, Piles]
 ) -> Cohort:
-    """Return a cohort. sets: of ranks; those of ``spread`` are places among them."""
+    """Return a cohort. sets: sets of ranks; ``spread`` has the places of its sets among them."""
     return Cohort(
         members,
         lead,
@@ -113,13 +117,13 @@ def _unpickled(
 
 @lru_cache(maxsize=4)
 def _kinds(calls: tuple[Call, ...], layout: Layout, asked: tuple[str, ...]) -> list[Kind | None]:
-    """Return what is looked at of each tensor."""
+    """Return which kind of content of each tensor is compared, as `kind_of` does."""
     return [kind_of(calls[order], slot, side, base, asked) for order, slot, side, base in layout.places]
 
 
 @lru_cache(maxsize=4)
 def _columns(calls: tuple[Call, ...], layout: Layout) -> tuple[list[int], list[int], list[int]]:
-    """Return where the gradients of parameters are, the weights, and what the optimizer takes."""
+    """Return the columns of the gradients of parameters, of the weights, and of the optimizer's inputs."""
     grads, weights, taken = list[int](), list[int](), list[int]()
     for n, (order, _, side, _) in enumerate(layout.places):
         call = calls[order]
@@ -133,7 +137,7 @@ def _columns(calls: tuple[Call, ...], layout: Layout) -> tuple[list[int], list[i
 
 
 def _content(run: CompactRun, cell: Cell) -> tuple[Hashable, Any] | None:
-    """Return what a run holds in a cell, and what tells it apart."""
+    """Return the mark of what a run holds in a cell, and the content; None where it holds nothing."""
     order, slot, kind = cell
     if kind == "form":
         return _given_form(run.read(run.calls[order]).side("in")), None
@@ -160,18 +164,18 @@ def _sheet(run: CompactRun) -> Sheet:
 
 @lru_cache(maxsize=32)
 def _own(run: CompactRun) -> dict[tuple[int, int], str]:
-    """Return all columns of a run that are gradients of its own."""
+    """Return (0, column) -> parameter, for each column with a gradient of the run's own backward pass."""
     sheet = _sheet(run)
     return _own_gradients(sheet, range(len(sheet.layout.places)))
 
 
 def _given_form(values: Sequence[Value]) -> str:
-    """Return what must be alike of what ranks give to a function, that they can be compared."""
+    """Return slot, shape and dtype of a function's inputs: ranks are compared only where these are alike."""
     return repr([(value.slot, value.tensor["shape"], value.tensor["dtype"]) for value in values])
 
 
 def _spread(sheet: Sheet, asked: tuple[str, ...]) -> Iterator[tuple[Cell, Callable[[], Piles]]]:
-    """Yield where not all runs hold the same, and what tells who holds what."""
+    """Yield each cell that not all runs hold alike, and a function that returns which ranks hold what there."""
     first = sheet.runs[0]
     kinds, calls = _kinds(first.calls, sheet.layout, asked), first.calls
     columns = [column for column in sheet.differing() if kinds[column]]
@@ -193,7 +197,7 @@ def _spread(sheet: Sheet, asked: tuple[str, ...]) -> Iterator[tuple[Cell, Callab
 
 
 def _piled(sheet: Sheet, found: Mapping[int, Any], by: Callable[[Any], Hashable] = lambda x: x) -> Piles:
-    """Return the rows by what is found in them."""
+    """Return which ranks hold which content. found: row -> content. by: returns what tells a content from others."""
     piles: dict[Hashable, tuple[int, Any]] = {}
     for row, content in found.items():
         bits, first = piles.get(by(content), (0, content))
@@ -202,7 +206,7 @@ def _piled(sheet: Sheet, found: Mapping[int, Any], by: Callable[[Any], Hashable]
 
 
 def _odd(sheet: Sheet, call: Call) -> Iterator[tuple[Cell, Callable[[], Piles]]]:
-    """Yield what differs in a call whose records are of several forms, beside the numbers of its tensors."""
+    """Yield the cells in which records of a call differ beside the numbers of tensors: forms, and arguments."""
     if call.kind != "api" or call.backward or collective(call):
         return
     reads = {row: run.read(run.calls[call.order]) for row, run in enumerate(sheet.runs)}
@@ -218,7 +222,7 @@ def _odd(sheet: Sheet, call: Call) -> Iterator[tuple[Cell, Callable[[], Piles]]]
 
 
 def _own_gradients(sheet: Sheet, columns: Sequence[int]) -> dict[tuple[int, int], str]:
-    """Return row and column -> the parameter whose gradient that is, as the rank's own backward pass left it."""
+    """Return row and column -> the parameter whose gradient, as the rank's own backward pass left it, is there."""
     calls, places = sheet.runs[0].calls, sheet.layout.places
     grads, *_ = _columns(calls, sheet.layout)
     found: dict[tuple[int, int], str] = {}
@@ -234,12 +238,12 @@ def _own_gradients(sheet: Sheet, columns: Sequence[int]) -> dict[tuple[int, int]
     return found
 
 
-#: What is among the weights that a rank updates where it updates parts of them.
+#: Stands among the weights that a rank updates where it updates only parts of weights.
 PART = ("", "", 0)
 
 
 def _updated(sheet: Sheet) -> Iterator[frozenset[tuple[str, str, int]]]:
-    """Yield which weights the optimizer of each row updates: module's path, slot, and for the how many-th time."""
+    """Yield for each row the weights that its optimizer updates: module's path, slot, and number of the update."""
     calls, places = sheet.runs[0].calls, sheet.layout.places
     _, weights, taken = _columns(calls, sheet.layout)
     names = [(calls[places[n][0]].path, places[n][1], 0) for n in weights]
@@ -263,7 +267,7 @@ def _updated(sheet: Sheet) -> Iterator[frozenset[tuple[str, str, int]]]:
 def _named(
     calls: Sequence[Call], forms: Sequence[Tensors], shapes: Mapping[tuple[str, str], Any]
 ) -> frozenset[tuple[str, str, int]]:
-    """Return the weights that an optimizer got gradients of; `PART` among them where one has another shape than it.
+    """Return the weights whose gradients an optimizer got; with `PART` where a gradient has another shape than these.
 
     shapes: path and name of a weight -> its shape where its module used it, which FSDP has gathered by then.
     """

@@ -1,4 +1,4 @@
-"""Find out which ranks are replicas: those that hold the same weights, and keep what the steps show of them."""
+"""Find out which ranks are replicas, that is hold the same weights, and keep what the steps so far show of them."""
 
 import math
 from collections import Counter
@@ -34,7 +34,7 @@ class Replicas:
     """Say which ranks should hold the same weights, and how that is known.
 
     groups: ranks that are replicas of one another, two or more each, as bits.
-    experts: those that have the same experts, one or more each, where some have others.
+    experts: ranks that have the same experts, one or more in each group; empty where all ranks have the same.
     """
 
     groups: tuple[int, ...]
@@ -46,7 +46,7 @@ class Replicas:
         return self.experts if self.experts and _is_expert(call.path) else self.groups
 
     def differ_by_expert(self, held: Held) -> bool:
-        """Return whether those that have the same experts hold alike what others hold another of."""
+        """Return whether ranks hold the same tensor exactly where they have the same experts."""
         ranks = all_of(held)
         return len(held) > 1 and {*held} == {bits & ranks for bits in self.experts if bits & ranks}
 
@@ -56,9 +56,9 @@ def _is_expert(path: str) -> bool:
 
 
 def weights_of(cohort: Cohort) -> dict[Weight, Cell]:
-    """Return where the parameters are of the modules that some ranks called, as the first call of each saw them.
+    """Return each parameter of the modules that the ranks of a cohort call, and its cell in the module's first call.
 
-    Those that a record says to be sharded or placed on a mesh are not among them: their own placement speaks for them.
+    Parameters that are recorded as sharded or placed on a mesh are left out: their placement says who holds the same.
     """
     found: dict[Weight, Cell] = {}
     seen: set[tuple[str, str]] = set()
@@ -67,7 +67,7 @@ def weights_of(cohort: Cohort) -> dict[Weight, Cell]:
             continue
         for slot, side, base, *_ in cohort.lead.form(call).tensors:
             name = slot.partition(".")[2]
-            mine = side == "parameter" and slot.startswith("parameters.")  # tables in buffers are everyone's
+            mine = side == "parameter" and slot.startswith("parameters.")  # tables in buffers are alike everywhere
             if mine and (call.path, name) not in seen and not is_divided(base):
                 seen.add((call.path, name))
                 found[Weight(call.name, call.path, call.what, name)] = call.order, slot, "held"
@@ -106,7 +106,7 @@ def replicas_of(cohorts: Mapping[int, Cohort], weights: Weights, given: Sequence
 def _in_groups(
     cohorts: Mapping[int, Cohort], weights: Weights, whole: int, groups: Sequence[int]
 ) -> Replicas:
-    """Return the replicas where ranks hold most weights alike in some groups. whole: all ranks."""
+    """Return the replicas. groups: the ranks that hold most weights alike. whole: all ranks."""
     if groups == [whole]:
         return Replicas((whole,), "All ranks hold the same weights: they are replicas.")
     sizes = {group.bit_count() for group in groups}
@@ -151,7 +151,10 @@ def _alike(cohorts: Mapping[int, Cohort], weights: Weights) -> list[int]:
 def _classes(
     cohort: Cohort, weights: Mapping[Weight, Cell]
 ) -> list[tuple[int, dict[Weight, Mapping[str, Any]]]]:
-    """Return the ranks of a cohort that hold all weights alike, and these; each alone where there are too many."""
+    """Return the groups of a cohort's ranks that hold all weights alike, each with its weights.
+
+    Where there are too many groups, each rank is alone, without weights.
+    """
     found: list[tuple[int, dict[Weight, Mapping[str, Any]]]] = [(cohort.members, {})]
     for weight, cell in weights.items():
         piles: Piles = cohort.piles(cell)
@@ -200,7 +203,7 @@ def _base(cohort: Cohort, cell: Cell) -> Mapping[str, Any]:
 
 @define(eq=False)
 class History:
-    """Keep what the steps before have shown.
+    """Keep what the steps so far have shown.
 
     weights: whether modules' parameters are recorded.
     agreed: record, slot and first rank of a weight -> the last step in which the ranks agreed on it.
@@ -231,10 +234,11 @@ class History:
 
 @frozen
 class Shares:
-    """Say in which groups of replicas the optimizers update the same weights, and in which each rank others or parts.
+    """Say in which groups of replicas all ranks update the same weights, and in which each updates others or parts.
 
-    same: groups that update the same. apart: those of which two each update what the other does not, as with ZeRO.
-    parts: those that update parts of weights, as with FSDP, or too many different ones to tell.
+    same: groups whose ranks update the same weights.
+    apart: groups with two ranks that each update a weight that the other does not, as with ZeRO.
+    parts: groups that update parts of weights, as with FSDP, or too many different weights to tell.
     """
 
     same: Sequence[int] = ()
@@ -259,7 +263,10 @@ def shares_of(cohorts: Mapping[int, Cohort], replicas: Replicas, history: Histor
 
 
 def _shares(every: Sequence[tuple[int, frozenset[Any]]], many: int, groups: Sequence[int]) -> Shares:
-    """Return the groups by what their ranks update. every: ranks and what they update. many: those not in it."""
+    """Return the groups by what their ranks update.
+
+    every: ranks, as bits, and what they update. many: ranks that are not in it, as they update too much to tell.
+    """
     of_group = {group: {updated for bits, updated in every if bits & group} for group in groups}
     parts = [group for group, found in of_group.items() if group & many or PART in frozenset().union(*found)]
     apart = [group for group, found in of_group.items() if not _nested(found)]

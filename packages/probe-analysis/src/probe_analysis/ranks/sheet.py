@@ -1,4 +1,7 @@
-"""Lay the tensors of runs with the same calls beside one another, as numbers that tell them apart in this process."""
+"""Lay the tensors of runs with the same calls side by side, a row for each run, and find which rows hold the same.
+
+Each tensor has a code, which is the same for equal tensors within this process.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,17 @@ _FACTORS = np.array(
 )
 _LOW = np.uint64(32)
 _MINUS_ZERO = np.float64(-0.0).tobytes()
-#: Of how many columns it is found at once which rows hold the same: what is made on the way is some times as large.
+#: In how many columns equal rows are searched at once: the search takes some times the memory of the columns.
 _AT_ONCE = 512
 
 
 @frozen(slots=False, eq=False)
 class Layout:
-    """Say where the tensors of a run's records stand, which are columns.
+    """Say which tensor of a run's records is in which column of a sheet.
 
-    places: order of the record, slot, side, and the tensor without numbers.
+    places: of each column, the order of the record, the slot, the side, and the tensor without numbers.
     of_record: the columns of each record.
-    begin: where the floats of each begin. whole: which have the four floats and nothing else.
+    begin: where the floats of each column begin in a run. whole: the columns with four floats and nothing else.
     """
 
     places: Sequence[tuple[int, str, str, Mapping[str, Any]]]
@@ -53,7 +56,7 @@ class Layout:
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Return how many elements each whole column has; -1 of a number."""
+        """Return how many elements each whole column has; -1 for a tensor without dimensions."""
         shapes = [self.places[column][3]["shape"] for column in self.whole]
         return np.array([math.prod(shape) if shape else -1 for shape in shapes], "int64")
 
@@ -98,7 +101,7 @@ def _is_same(one: RecordForm, two: RecordForm) -> bool:
 
 @frozen(slots=False, eq=False)
 class Sheet:
-    """Hold some runs that make the same calls. runs: the first one's tensors are the columns."""
+    """Hold some runs that make the same calls. runs: each is a row; the tensors of the first are the columns."""
 
     runs: Sequence[CompactRun]
 
@@ -131,7 +134,7 @@ class Sheet:
 
     @cached_property
     def _bytes(self) -> Sequence[memoryview]:
-        """Return the same as bytes: to take four floats out of an array takes three times as long."""
+        """Return `_floats` as bytes: to take four floats out of an array takes three times as long."""
         return [floats.data.cast("B") for floats in self._floats]
 
     @cached_property
@@ -152,7 +155,7 @@ class Sheet:
 
     @cached_property
     def codes(self) -> npt.NDArray[np.uint64]:
-        """Return row x column: a number that is the same for tensors that are the same; 0 where nothing tells them."""
+        """Return row x column: a number that is the same for equal tensors; 0 where nothing tells them apart."""
         found = np.zeros((len(self.runs), len(self.layout.places)), "uint64")
         for codes, floats in zip(found, self._floats, strict=True):
             codes[self.layout.whole] = _coded(floats[self._four] + 0.0)  # -0.0 is 0.0
@@ -191,7 +194,7 @@ class Sheet:
         return found
 
     def tensor(self, row: int, column: int) -> Mapping[str, Any] | None:
-        """Return a tensor; None where a run has none there."""
+        """Return the tensor of a run in a column; None where the run has none."""
         order, slot, *_ = self.layout.places[column]
         if (row, order) in self.odd:
             return self.odd[row, order].get(slot)
@@ -203,11 +206,14 @@ class Sheet:
 
     @cached_property
     def parts(self) -> Sequence[Sequence[int]]:
-        """Return of each column which rows hold the same, as bits, the lowest row first."""
+        """Return for each column the sets of rows that hold the same, as bits, that with the lowest row first."""
         return parts_in(self.codes)
 
     def piles(self, column: int, most: int, rows: int = -1) -> Piles:
-        """Return who holds what in a column. most: how many contents are kept. rows: of these alone, as bits."""
+        """Return which ranks hold which content in a column; None where there are more contents than ``most``.
+
+        rows: as bits, to look at these alone.
+        """
         parts = [some for part in self.parts[column] if (some := part & rows)]
         if len(parts) > most:
             return None
@@ -215,7 +221,7 @@ class Sheet:
         return {each[0]: (self.ranks(some), each[1]) for some, each in held if each}
 
     def content(self, row: int, column: int) -> tuple[Hashable, Mapping[str, Any]] | None:
-        """Return a tensor's mark, and itself, which may lack the floats in the mark; None where nothing tells it."""
+        """Return a tensor's mark, and the tensor, without floats that are in the mark; None where it has no mark."""
         order, _, _, base = self.layout.places[column]
         if column in self.layout.among_whole and not (row and (row, order) in self.odd):
             begin = self.layout.first_bytes[column]
@@ -248,7 +254,7 @@ class Sheet:
 
 
 def parts_in(codes: npt.NDArray[np.uint64]) -> list[list[int]]:
-    """Return of each column which rows have the same code but 0, as bits, the lowest row first."""
+    """Return for each column the sets of rows with the same code, as bits, without those whose code is 0."""
     known = dict[bytes, list[int]]()
     found = []
     slabs = (codes[:, n : n + _AT_ONCE] for n in range(0, codes.shape[1], _AT_ONCE))
@@ -264,7 +270,7 @@ def parts_in(codes: npt.NDArray[np.uint64]) -> list[list[int]]:
 
 
 def _firsts(codes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return column x row: the first row with the same code; -1 where that is 0."""
+    """Return column x row: the first row with the same code; -1 where the code is 0."""
     columns = np.ascontiguousarray(codes.T)
     rows = len(codes)
     bits = np.uint64(rows.bit_length())

@@ -1,4 +1,4 @@
-"""Compare the ranks of one step, when what all of them hold is known."""
+"""Compare the ranks of one step, once all of them are read and summarised."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -34,7 +34,8 @@ def compare_step(
 ) -> list[Disagreement]:
     """Return where the ranks of a step disagree, in the order of execution.
 
-    summary: of all of them. ranks: number -> rank, to name calls by.
+    summary: of all ranks of the step. asked: patterns of further tensors that all ranks should agree on.
+    ranks: number -> rank, to name calls by.
     """
     label, cohorts = summary.step, summary.by_first
     runs = {first: cohort.lead for first, cohort in cohorts.items()}
@@ -123,7 +124,7 @@ class _RanksOfStep:
     ) -> Iterator[Expected]:
         """Yield the tensors of a call that some group of replicas may not hold alike.
 
-        taken: of which ranks something was found in this call already.
+        taken: sets of ranks for which a disagreement on this call was found already.
         """
         ranks = all_of(row.members.values())
         for slot, value in _values(row.parts).items():
@@ -132,7 +133,7 @@ class _RanksOfStep:
                 continue
             held = row.tensors(value)
             groups = updates if reason == "update" else self.replicas.of(row.call)
-            # What it returns differs because what it got does.
+            # What the call returns differs because what it got does.
             follows = taken if reason == "update" and slot.startswith("output") else ()
             expected = Expected(reason, slot, held)
             for group, first in self._divided(tuple(groups), ranks, held):
@@ -144,7 +145,7 @@ class _RanksOfStep:
     def _divided(
         self, groups: tuple[int, ...], ranks: int, held: Held | None
     ) -> Sequence[tuple[int, int | None]]:
-        """Return which of some ranks are in each group, where several are; and the lowest if they hold the same."""
+        """Return those of ``ranks`` in each group, where two or more are; and the lowest if they hold the same."""
         key = groups, ranks, None if held is None else frozenset(held)
         if key not in self._known:
             some = (each & ranks for each in groups)
@@ -159,9 +160,10 @@ class _RanksOfStep:
     def _of_group(
         self, call: Call, expected: Expected, group: int, ranks: int, follows: Collection[int]
     ) -> Iterator[Expected]:
-        """Yield what some replicas do not hold alike, as far as that is to be judged.
+        """Yield the tensor of ``expected`` as a group of replicas holds it, where a difference in it is to be judged.
 
-        expected: of all ranks that make the call. follows: in which groups of them a difference is that of another.
+        expected: the tensor on all ranks that make the call.
+        follows: sets of ranks whose difference follows from one that was found.
         """
         reason, slot, held = expected.reason, expected.slot, expected.held
         some = None if held is None else within(held, group)
@@ -182,7 +184,7 @@ class _RanksOfStep:
         others: list[Missing] = []
         for each in alone:
             call = each.call
-            if call.kind == "api":  # what it did to numbers is seen in them
+            if call.kind == "api":  # its effect shows in the numbers of later calls
                 if not is_collective(collective(call) or ""):
                     others.append(each)
                 continue
@@ -217,7 +219,7 @@ class _RanksOfStep:
         if reason not in ("form", "argument") and len(sums_in(expected.held or {})) > 1:
             self._note_sums()
         answer = judged(self.summary.step, call, expected, self.summary.tolerance, further)
-        # Where modules' are not recorded, only the function says that it is a weight: it must have agreed before.
+        # Where modules' weights are not recorded, only the function says what is a weight: it must have agreed before.
         is_known = reason != "weight" or self.history.weights or key in self.history.agreed
         if answer is False or (answer is not True and not is_known):
             return None
@@ -274,5 +276,5 @@ class _RanksOfStep:
 
 
 def _values(parts: Mapping[int, Parts]) -> dict[str, Value]:
-    """Return each slot of a row, as the first rank has it that has it."""
+    """Return slot -> value, for each slot in the records of a row, from the first rank that has it."""
     return {value.slot: value for each in reversed(list(parts.values())) for value in each.values}

@@ -64,7 +64,7 @@ class Replayed(AtCall):
         return f"{self.call.name} is wrong: {off}." if self.wrong else f"{self.call.name} is right: {off}."
 
 
-#: An element may be off by so many times more of its own unit than all of them by theirs.
+#: A single element may be off by so many times more units than the result as a whole.
 _ELEMENT = 8.0
 
 
@@ -152,7 +152,11 @@ def _results_of(forward: Record) -> list[Tensor]:
 
 @define
 class _Rerun:
-    """Run a call again and again, each time with inputs that are moved a little."""
+    """Run a call again and again, each time with inputs that are moved a little.
+
+    made: the gradients that the call's backward record has as its results. given: those that it got.
+    wanted: the indexes of the inputs that ``made`` are the gradients of.
+    """
 
     function: Callable[..., Any]
     arguments: Arguments
@@ -162,7 +166,7 @@ class _Rerun:
     wanted: Sequence[int] = ()
 
     def take(self, record: Record) -> None:
-        """Take from a backward record what the call got, and what it made of it; ProbeError where that is not whole."""
+        """Take from a backward record the gradients that it got and made. Raises ProbeError where one is not whole."""
         if record.json.get("partial"):
             raise ProbeError("a sum of gradients is not whole (partial)")
         if any(leaf is not None and why_lost(leaf) for _, leaf in others(record.json.get("input", []))):
@@ -189,7 +193,7 @@ class _Rerun:
         return found
 
     def moved_by(self, share: float) -> tuple[Arrays, Mapping[str, Array]]:
-        """Return the results, and the gradients by their slots. share: how much of itself each input is moved by."""
+        """Return the results, and slot -> gradient. share: how far each input is moved, as a part of its own size."""
         noise = np.random.default_rng(0)
 
         def moved(x: Array) -> Array:
@@ -210,7 +214,7 @@ class _Rerun:
         return dict(_flat(self.function(*args, **kwargs)))
 
     def summed(self, gradients: Mapping[str, Array], tensor: Tensor) -> Array:
-        """Return the gradient in a slot; where several slots hold one sum, that."""
+        """Return the gradient in the slot of a tensor; where several slots share one sum, the sum of theirs."""
         found: Array = np.sum([gradients[slot] for slot in _with_shared(tensor)], axis=0)
         return found
 
@@ -241,7 +245,10 @@ def _at(results: Arrays, tensor: Tensor) -> Array:
 def _farthest(
     call: Call, parts: Iterable[tuple[Tensor, Array, Array]], unit: float, sizes: Sequence[int]
 ) -> Replayed:
-    """Return what is said of a pass: of each result what was recorded, the exact one, and what moved inputs make."""
+    """Return the finding on a pass: that of its result that is the farthest off.
+
+    parts: each recorded result, the exact one, and the result of moved inputs.
+    """
     found = []
     for tensor, exact, moved in parts:
         recorded = values_of(tensor)
@@ -257,7 +264,7 @@ def _farthest(
 
 @contextmanager
 def _limited(memory: int) -> Iterator[None]:
-    """Let the process take so many more bytes, where the system can hold it to that: then allocating more raises."""
+    """Let the process take ``memory`` more bytes at most, where the system can limit it: allocating more raises."""
     now = _data()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if now is not None:

@@ -113,7 +113,7 @@ def trend(
         return watched_trend(files, quantity, statistic, step=step, rank=rank)
     runs = list(runs_of(dump, step=step, rank=rank))
     parts: dict[Any, list[tuple[int, Run]]] = {}
-    for n, run in enumerate(runs):  # what a step moves is seen by who reads the one before it as well
+    for n, run in enumerate(runs):  # updates take the step before too: one process reads all steps of a rank
         parts.setdefault(run.rank.number if quantity == "updates" else n, []).append((n, run))
     notes: list[str] = []
     skipped = Skipped()
@@ -190,7 +190,10 @@ def _rule(steps: tuple[int, ...], ranks: tuple[int | None, ...]) -> str:
 
 @frozen
 class _Read:
-    """Hold what is kept of a run. points: in its order. bounds: how many of them may be larger. notes: what is lost."""
+    """Hold what is kept of a run.
+
+    points: the values, in its order. bounds: how many of them are lower bounds. notes: what is lost.
+    """
 
     points: Sequence[tuple[tuple[str, str], Point]]
     bounds: int
@@ -201,7 +204,7 @@ def _read(quantity: Quantity, statistic: Statistic, run: Run, before: dict[Any, 
     """Return the values of a quantity in a run. before: (layer, tensor) -> its last step, which this fills in."""
     at, of, bounds = run.rank.step or 0, run.rank.number, 0
     points = list[tuple[tuple[str, str], Point]]()
-    for found in [*tensors_of(run, quantity)]:  # of one that cannot be read, nothing
+    for found in [*tensors_of(run, quantity)]:  # all at first: of a run that cannot be read, nothing is kept
         key = found.layer, found.what
         if quantity != "updates":
             points.append((key, Point(at, of, statistic_of(found.value.tensor, statistic))))
