@@ -234,7 +234,7 @@ class Shared:
 
     @staticmethod
     def kept() -> Shared:
-        """Return what the runs that this thread has read have in common, but for their calls; less where it is much."""
+        """Return what the runs that this thread has read have in common, but for calls; less where it is much."""
         last = getattr(_kept, "shared", Shared())
         if len(last.known) + 128 * len(last._sheets) >= MOST:
             last = Shared()

@@ -1,8 +1,7 @@
-"""Work through the parts of a dump, and unite what comes of them: in this process, in several, or on Dask.
+"""Run a function on each part of a dump, and unite the results to one: in this process, in several, or on Dask.
 
-A plan is a function of one part and another that unites two results, whose order and grouping do not matter; an engine
-is what runs the one on each part, and the other until one result is left. None of them is written here: there is no
-scheduler of our own.
+A plan is a function of one part, and a function that unites two results, in whatever order and grouping. An engine
+runs the first on each part, and the second until one result is left. Scheduling is left to Python and Dask.
 """
 
 from __future__ import annotations
@@ -87,9 +86,9 @@ _TOGETHER = 8
 
 
 def shares(parts: Sequence[T], workers: int) -> Iterator[Sequence[T]]:
-    """Yield parts that one process unites, so that they need not come here one by one: the fewer are left, the smaller.
+    """Yield shares of the parts: one process works on each share, and returns one result for it.
 
-    All processes get as many, but at the end, so that none has to wait for long.
+    Shares become smaller as fewer parts are left, so that at the end no process is waited for long.
     """
     left = parts
     while left:
@@ -118,10 +117,10 @@ def _as_completed(pool: ProcessPoolExecutor, work: Callable[[T], R], parts: Sequ
 
 @contextmanager
 def _ctrl_c_later() -> Iterator[None]:
-    """Hear of Ctrl-C behind the block; a process that is started in it, when it can end at once.
+    """Delay Ctrl-C to the end of the block; in a process that is started in it, until `_end_at_once` has run there.
 
-    Else one that has been told nothing yet says so. To block the signal here is not enough: the system gives it to any
-    thread, as those of numpy's BLAS, and Python's main thread hears of it.
+    A process that is still starting would print a traceback. To block the signal here is not enough: the system gives
+    it to any thread, as those of numpy's BLAS, and Python's main thread hears of it.
     """
     heard: list[Any] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -140,9 +139,9 @@ def _ctrl_c_later() -> Iterator[None]:
 
 
 def _end_at_once() -> None:
-    """Let this process end with the one that started it, and at Ctrl-C, without a word: that one says what there is."""
+    """Let this process end without a word at Ctrl-C, and when its parent ends: the parent says what is to be said."""
     threading.Thread(target=_outlive_nobody, daemon=True).start()
-    for each in (signal.SIGINT, signal.SIGTERM):  # a copy has what that one does at them
+    for each in (signal.SIGINT, signal.SIGTERM):  # a forked process has its parent's handlers
         signal.signal(each, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
@@ -154,10 +153,10 @@ def _outlive_nobody() -> None:
 
 
 def on_dask(scheduler: str) -> Engine:
-    """Return an engine of the workers of a Dask scheduler, which repeats what a worker had that is lost.
+    """Return an engine of the workers of a Dask scheduler, which repeats the work of workers that are lost.
 
-    Raises UsageError where dask.distributed is not installed, and for what is no address. The engine raises ProbeError
-    where Dask fails.
+    Raises UsageError where dask.distributed is not installed, and for an invalid address. The engine raises
+    ProbeError where Dask fails.
     """
     try:
         from distributed import Client  # type: ignore[import-not-found, unused-ignore]
@@ -175,7 +174,7 @@ def on_dask(scheduler: str) -> Engine:
     def run(work: Any, parts: Any, unite: Any, done: Done | None = None) -> Any:
         with _failing(scheduler), Client(scheduler, set_as_default=False) as client:
             left = client.map(work, [*parts], pure=False)
-            while len(left) > 1:  # a tree, whose knots are tasks: a result moves to where the next one is
+            while len(left) > 1:  # a tree, whose nodes are tasks: a result moves to the worker of its partner
                 pairs = zip(left[::2], left[1::2], strict=False)
                 left = [client.submit(unite, *pair, pure=False) for pair in pairs] + left[
                     len(left) // 2 * 2 :

@@ -16,7 +16,7 @@ from probe_analysis.whole_file import write_whole
 
 from .options import add_comparison, add_engine, add_table, comparison, engine, part, show
 
-#: Of how many ranks of steps it is told one by one.
+#: How many runs (a rank of a step each) are told one by one.
 _MOST = 32
 
 

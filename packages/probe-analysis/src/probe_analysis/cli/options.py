@@ -87,7 +87,7 @@ def add_comparison(parser: Options) -> None:
 
 
 def comparison(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return these options as keyword arguments of `diff` and `report`.
+    """Return the options of `add_comparison` as keyword arguments of `diff` and `report`.
 
     Raises FormatError when the mapping cannot be read.
     """
@@ -116,7 +116,7 @@ def show(
     """Print a result for people, and write all of it to ``--output``; or print that, for a program.
 
     rows: what people are shown below the story. more: what there is when they are not shown all.
-    row: makes the row of one of them. total: how many there are, where these are the first.
+    row: makes the cells of one of them. total: how many rows there are, where these are only the first.
     """
     place, form = arguments.output, arguments.format
     form = SUFFIXES.get(Path(place).suffix.lower(), form) if place and form == "table" else form

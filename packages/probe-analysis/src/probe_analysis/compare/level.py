@@ -33,17 +33,17 @@ CONVERTED = 8.0
 LIMITS = {"forward": 5.0, "backward": 10.0, "gradient": 13.0, "factor": 7.0}
 """How many times the expected level a call's results may be apart: above all but 1 % of honest pairs."""
 EVEN = 0.05
-"""The share of the errors of a weight's gradient that is a factor which those of its module's values do not tell."""
+"""The share of a weight gradient's error that is one factor of all elements, and not told by its module's values."""
 EXACT = 0.5
-"""The same for a call that got the same numbers, and whose siblings made the same numbers of the same."""
+"""As in `LIMITS`, for a call that got equal numbers, and whose siblings made equal numbers from equal ones."""
 NARROW = 2.0**-12
 """The error of a product of float32 numbers that are rounded to 10 bits before: TF32, HF32."""
 PASSED = 2.0**-16
-"""How far the norms of one value may be apart that is recorded twice in a run, in layouts that are summed otherwise."""
+"""How far two recorded norms of one value may be apart, where its layouts are summed in different orders."""
 GAIN = 10.0
 """How much of a call's excess that of its siblings may excuse."""
 ALONE = 1.5
-"""What a call without siblings may have: the median of all is 0.7, and nine of ten are below this."""
+"""The excess that a call without siblings may have: the median of all calls is 0.7, nine of ten are below this."""
 
 
 @cache
@@ -57,7 +57,7 @@ def unit_of(dtype: str) -> float:
 
 
 def mark_of(a: Mapping[str, Any], b: Mapping[str, Any]) -> int:
-    """Return what tells two tensors from others, wherever in the run they are met again."""
+    """Return a number that tells these two tensors from others, wherever in the run they are met again."""
     keys = (*WHOLE, "sketch") if "sketch" in a else WHOLE
     one, two = (list[Any](t.get(key) for key in keys) for t in (a, b))
     if {*map(type, one + two)} == {float}:
@@ -66,7 +66,7 @@ def mark_of(a: Mapping[str, Any], b: Mapping[str, Any]) -> int:
 
 
 def marks_of(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return what tells each row of some floats from others."""
+    """Return a number for each row of some floats that tells it from other rows."""
     found = np.zeros(len(numbers), np.uint64)
     for column in numbers.T:
         found = (found ^ np.ascontiguousarray(column).view(np.uint64)) * _ODD
@@ -90,14 +90,14 @@ def sketched(a: Mapping[str, Any], b: Mapping[str, Any]) -> float | None:
 
 
 def along(one: Sequence[float], two: Sequence[float]) -> tuple[float, float]:
-    """Return how many times the first vector is in the second, and the norm of what else is in that."""
+    """Return how many times the first vector is in the second (its projection), and the norm of the second's rest."""
     square = sum(x * x for x in one)
     share = sum(x * y for x, y in zip(one, two, strict=True)) / square if square else 0.0
     return share, math.hypot(*(y - share * x for x, y in zip(one, two, strict=True)))
 
 
 def factor_of(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the logarithm of the factor between two tensors with sketches, and the level besides."""
+    """Return the logarithm of the factor between two tensors with sketches, and the level of what else differs."""
     rest, length = along(a["sketch"], b["sketch"])[1], math.hypot(*a["sketch"])
     if not (length and a["Norm"] and b["Norm"]):
         return math.inf, math.inf
@@ -109,7 +109,8 @@ def factor_of(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[float, float]
 class Size:
     """Hold what the dtype and the shape of a tensor tell: the error of one rounding, and how many elements there are.
 
-    features: how many of them have errors of their own in an activation: its rows share theirs.
+    features: how many elements of an activation have errors of their own, as its rows share theirs.
+    rows: the first number of the shape, 1 without one.
     """
 
     unit: float

@@ -1,4 +1,4 @@
-"""Work out the levels of all tensors that differ between two runs, together. `level` has the model."""
+"""Work out the level of difference of each tensor that differs between two runs, all at once (model: `level`)."""
 
 from __future__ import annotations
 
@@ -114,10 +114,10 @@ class Levels:
 
 @define(slots=False, eq=False)
 class Told:
-    """Collect what tells the level of each tensor that differs. All must be added before the first level is asked for.
+    """Collect what tells the level of each tensor that differs. All must be added before a level is asked for.
 
     side: as in `Levels`; -1 leaves a row out. number: the number of the tensor in its record, as in `add`.
-    _numbers: Max, Min, Mean and Norm of either tensor. _sizes: each size -> its number. _size: the number of each row.
+    _numbers: Max, Min, Mean and Norm of either tensor. _sizes: size -> its number. _size: the number for each row.
     _known: row -> the level as in `put`, where the statistics do not tell it.
     """
 

@@ -24,7 +24,7 @@ from .form import ALMOST, OddForms
 from .moves import Moves, Name
 
 _NEAR = 6
-"""A difference beyond its limit may have begun up to so many calls before, where it was beyond `ALMOST` of the limit."""
+"""A difference beyond the limit may have begun up to so many calls before, where it exceeded `ALMOST` of it."""
 
 
 Scored = tuple[int, float, Cause, CallDiff]
@@ -66,7 +66,7 @@ class Blame:
 class Causes:
     """Find the causes of the differences between two runs.
 
-    odd: the calls that made different numbers from the same ones, though calls like them made the same.
+    odd: the calls that made different numbers from equal ones, though calls like them made equal numbers.
     follows: whether an earlier step has a cause, so that what comes in may differ because of that.
     brought: the level at which gradients were apart in earlier steps: weights may be as far apart.
     moved: whether anything was apart in earlier steps: buffers that they wrote may be too.

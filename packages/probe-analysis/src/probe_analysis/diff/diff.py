@@ -41,7 +41,7 @@ class Diff(Framed):
         """Return the first verdict of a difference; without one, that of the first run that is not exact.
 
         The first step with one decides; within it the rank in which the fewest calls come before it, as collectives
-        carry a difference to the other ranks: what one of them returns is named where no rank has a call to blame.
+        carry a difference to the other ranks: the result of a collective is named where no rank has another to blame.
         """
         state = max((r.verdict.state for r in self.runs), key=STATES.index)
         found = [r for r in self.runs if r.verdict.state == state]
@@ -97,7 +97,8 @@ def diff(
     tolerance: the relative difference that one call may make by itself; by dtype and length of the sums when None.
     step, rank: only these; None for all that both have.
     load: whether saved tensors are compared element by element, where both dumps have them.
-    rows: whether the rows are kept; else ranks are compared again when they are asked for, but one alone in its step.
+    rows: whether the rows are kept; else, unless each step has one rank, ranks are compared again when rows are
+        asked for.
     engine: what compares the ranks of a step: `in_process`, `in_processes` or `on_dask`.
     progress: called with (label, ranks compared, ranks in all) of a step; with calls, where it has one rank.
     A rank that cannot be read, or has nothing in common with its other, is skipped, and noted.
@@ -123,7 +124,7 @@ def diff_runs(
 ) -> Diff:
     """Compare the runs of two dumps, as `diff` does.
 
-    look: called with each record that is read, once; those that only one run has are not. Then all stays in memory.
+    look: called once with each record of the calls that both runs have. With it, all comparisons stay in memory.
     """
     pairs, only_a, only_b = _paired(ones, twos)
     if not pairs:

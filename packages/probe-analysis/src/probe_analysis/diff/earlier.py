@@ -1,4 +1,4 @@
-"""Hold what the steps before one tell about it, in little memory."""
+"""Hold what the comparisons of earlier steps tell about the next step, in little memory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @frozen(eq=False)
 class Earlier:
-    """Hold what the steps before one tell about it, and about one of its ranks.
+    """Hold what earlier steps tell about a step, and about one of its ranks.
 
     state: the worst of all verdicts. differs: the label of the last run that is different; empty without one.
-    gradients: the level at which gradients of parameters were apart: so far weights may be.
-    alone: in words the first call that one of two runs made alone.
+    gradients: the largest level at which gradients of parameters were apart: weights may be as far apart.
+    alone: in words the first call that only one of the two runs made.
     before: the last step of the same rank. agreed: the state of its verdict. left: as in its `RunDiff`.
     """
 

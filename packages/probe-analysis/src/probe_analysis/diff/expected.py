@@ -1,5 +1,4 @@
-"""Follow what rounding explains along a run: the level that each call's results may have, and how far beyond they are.
-"""
+"""Follow what rounding explains along a run: which level each call's results may have, and how far they exceed it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Marks = tuple[str, ...]
 
 
 def _marks(how: Comparison, pair: Pair, side: Side) -> dict[str, Marks]:
-    """Return what tells each tensor that both calls have, and that differs, from others, in either."""
+    """Return slot -> what tells a tensor from others in either run, for tensors of both calls that differ."""
     both = (each for each in how.tensors(pair, side) if each[1] != each[2])
     return {slot: tuple(str(x.get(key)) for x in (one, two) for key in _TELLING) for slot, one, two in both}
 

@@ -1,4 +1,4 @@
-"""Compare the records of many pairs of calls at once that have one form and hold floats alone, as most do."""
+"""Compare many pairs of calls at once: those, the most, whose records have one form and hold floats alone."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class InFloats:
 
     plain: pair -> whether it was compared: its records have one form, and their numbers are finite.
     other: pair -> whether its records differ.
-    ends: where the tensors of each pair end that differ and count, in the order of their sides; from 0.
-    columns: of these tensors what `Told.add` takes.
+    ends: 0, and for each pair where its tensors that differ and count end in the columns.
+    columns: what `Told.add` takes, for these tensors, in the order of their pairs and sides.
     """
 
     plain: Sequence[bool]
@@ -51,8 +51,8 @@ class FloatRecords:
     ) -> InFloats:
         """Compare the records of pairs of calls.
 
-        names: of the first call of each pair. forms: what its records have in common; None where it is compared by
-        itself. ones, twos: Max, Min, Mean and Norm of the tensors of all pairs with a form, (tensors, 4).
+        names: of the first call of each pair. forms: the form of both records of each pair; None for a pair that is
+        compared by itself. ones, twos: Max, Min, Mean and Norm of the tensors of all pairs with a form, (tensors, 4).
         """
         kinds, pairs = [self._kinds_of(form) for form in forms], len(forms)
         (side, size, number), of = np.concatenate(kinds).T, np.repeat(np.arange(pairs), [*map(len, kinds)])

@@ -50,7 +50,10 @@ def _lone_calls(
 
 @frozen(eq=False)
 class MissingCall:
-    """Look for the call. lone: as `Alignment.lone` says. first: the first call with a cause; None without one."""
+    """Look for the call that explains the difference.
+
+    lone: as `Alignment.lone` says. first: the first call with a cause; None without one.
+    """
 
     a: CompactRun
     b: CompactRun
@@ -103,9 +106,9 @@ class MissingCall:
         return first.cause == "input" or first.pair.a.kind in GRADIENTS
 
     def _explains(self, each: _Lone) -> bool:
-        """Return whether a call that one run has alone may be the cause: of numbers that differ, and around it.
+        """Return whether a call that only one run has may be the cause of the first difference.
 
-        Where most modules like the one around it call other functions, it is another implementation.
+        Not where most modules like the one around it call other functions: that is another implementation.
         """
         call, first = each.call, self.first
         if call.kind not in ("module", "api"):
@@ -119,7 +122,7 @@ class MissingCall:
             return False
         if first is None or module:
             return module
-        around = set[str]()  # whose own code it is
+        around = set[str]()  # the modules whose own code may make the difference
         if first.cause != "input":
             around.add(first.pair.a.name)
         if first.cause == "input" or first.pair.a.kind == "api":

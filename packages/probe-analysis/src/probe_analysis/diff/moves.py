@@ -16,21 +16,24 @@ from .call_diff import CallDiff, Comparison, Tensor
 from .pairing import Pairing
 
 _OTHERS = 10.0
-"""How many times the median of all parameters one may be off: what an optimizer makes of each gradient's norm."""
+"""How many times the median deviation a parameter's rate may be off: what an optimizer makes of a gradient's norm."""
 _STRAIGHT, _FEW = 0.1, 16
-"""The share of its way that may not be along its gradient, and how many elements do not move along it by chance."""
+"""The share of a parameter's way that may be off its gradient; how many elements do not follow one by chance."""
 _ERRORS, _FLIPPED = 3.0, 30.0
-"""How many times the error of its gradient, or the root of it, a parameter may be apart, in what it moved."""
+"""How far a parameter may be apart, as a share of its way: so many times its gradient's error, or its root."""
 
 #: The path of a module, and the name of its parameter.
 Name = tuple[str, str]
 Both = tuple[Tensor, Tensor]
 Step = tuple[Comparison, Iterable[Pair]]
-"""Two runs of a step, and which of their calls belong together."""
+"""Two runs of a step, and the pairs of their calls."""
 
 
 def reached(way: float, error: float) -> float:
-    """Return how far apart is what Adam moved so far, along a gradient with an error: by the same whatever its size."""
+    """Return how far apart Adam may bring a parameter. way: how far it moved. error: the level of its gradient.
+
+    Adam moves each element equally far, whatever the size of its gradient.
+    """
     return way * min(1.0, _FLIPPED * math.sqrt(error))
 
 
@@ -47,7 +50,7 @@ class Moves:
 
     @cached_property
     def _known(self) -> Mapping[Name, tuple[Both, Both, Both]]:
-        """Return parameters that differ: in the step before, their gradients there, and now."""
+        """Return for parameters that differ: these in the step before, their gradients there, and these now."""
         if self.before is None:
             return {}
         both = self.before.aligned
@@ -60,7 +63,8 @@ class Moves:
     def reach(self) -> Mapping[Name, float]:
         """Return the level by which an optimizer may bring each parameter apart.
 
-        Along a gradient that is its error. Adam moves a share of the elements that is as large as the error either way.
+        An optimizer that moves along the gradient brings it apart by the gradient's error. Adam may move a share of
+        the elements, as large as the error, either way.
         """
         found = {}
         for name, (was, gradients, now) in self._known.items():
@@ -75,9 +79,9 @@ class Moves:
 
     @cached_property
     def rates(self) -> Mapping[Name, float]:
-        """Return how many times what is expected each parameter's rate along its gradient differs.
+        """Return how far each parameter's rate along its gradient differs, in multiples of what is expected.
 
-        What is expected is the share of the way that is not along the gradient, and what the others' rates differ by.
+        What is expected is the share of the way that is not along the gradient, and what other parameters differ by.
         Where that share is large, as Adam's is, or where there are no sketches, nothing is told.
         """
         found: dict[Name, tuple[float, float]] = {}
@@ -104,7 +108,7 @@ def _tensors(step: Step, *, gradients: bool = False) -> Iterator[tuple[Name, Bot
 
 
 def _rate(was: Tensor, gradient: Tensor, now: Tensor) -> tuple[float, float]:
-    """Return by how much a parameter moved along its gradient, and which share of its way is not along it."""
+    """Return by how much a parameter moved along its gradient, and the share of its way that is not along that."""
     way = [y - x for x, y in zip(was["sketch"], now["sketch"], strict=True)]
     (rate, rest), length = along(gradient["sketch"], way), math.hypot(*way)
     rounded = 6.0 * unit_of(str(now["dtype"])) * now["Norm"]

@@ -1,4 +1,4 @@
-"""Work out what the levels of each call's tensors tell together, for all calls of a run at once."""
+"""Sum up the levels of difference of each call's inputs, parameters and results, for all calls of a run at once."""
 
 from collections import namedtuple
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ Sides = namedtuple(
     "Sides",
     "got parameters made took share middle rows norm rest fresh_norm fresh_rest fresh_whole unit",
 )
-"""Hold the largest of what the levels of a call's tensors tell, 0 where none differ. Levels are pooled ones.
+"""Hold for one call the largest of what the levels of its tensors tell, 0 where none differ. Levels are pooled ones.
 
 got, made: the levels of what it got and of what it returned, without whole numbers. Of gradients of parameters ``got``
     is that of their module's backward passes, and ``made`` is relative to what was summed to get them.
@@ -25,8 +25,9 @@ parameters: the level of its parameters; of products with them where a step move
 took: 1 if what it got, or a parameter, differs at all.
 share: the largest part that one element has of what it got.
 middle: the median of the levels of what it returned. rows: the most rows of that.
-norm, rest: of what it returned, as in `Level`. fresh_norm, fresh_rest: of what no call before it had returned.
-fresh_whole: 1 if there are whole numbers among that. unit: whether it is judged for itself.
+norm, rest: of what it returned, as in `Level`.
+fresh_norm, fresh_rest: the same of what it got and no call before it had returned.
+fresh_whole: 1 if whole numbers that differ are among the latter. unit: whether the call is judged for itself.
 """
 
 
@@ -85,9 +86,10 @@ def _scale(course: Course, each: CallDiff, scales: Column) -> None:
 
 
 def _is_fresh(course: Course, unit: Column, got: Column, parameters: Column, made: Column) -> Column:
-    """Return of what calls got whether no call before had returned it; of units, no unit. unit: which are some.
+    """Return for each tensor that a call got whether it is fresh: no call before returned it, or of units, no unit.
 
-    Nor is a parameter of a module before, which is judged there, or what the step before wrote.
+    Parameters of modules before, which are judged there, and what the step before wrote are not fresh.
+    unit: which calls are units. got, parameters, made: the rows of the levels that are of each side.
     """
     marks, of = course.levels.mark, course.owners
     fresh = ~np.isin(marks[got], np.array([*course.left], dtype=np.int64))
@@ -102,7 +104,7 @@ def _is_fresh(course: Course, unit: Column, got: Column, parameters: Column, mad
 
 
 def _medians(values: Column, of: Column, rows: Column, count: int) -> Column:
-    """Return the median of the values of each call; 0 of none."""
+    """Return the median of the values of each call; 0 for a call without values."""
     order = rows[np.lexsort((values[rows], of[rows]))]
     sizes = np.bincount(of[order], minlength=count)
     some, begin = sizes > 0, np.cumsum(sizes) - sizes

@@ -1,4 +1,4 @@
-"""Name the columns of the exported tables (spec/export.md), and turn what stands in a record into their cells."""
+"""Name the columns of the exported tables (spec/export.md), and turn tensors and arguments of a record into cells."""
 
 import json
 import math
@@ -115,11 +115,11 @@ def _strict(value: Any) -> Any:
 
 
 def _of(kind: type) -> Callable[[Any], Any]:
-    """Return what keeps a value of this class, and makes None of any other."""
+    """Return a function that keeps a value of this class, and turns any other into None."""
     return lambda value: value if isinstance(value, kind) else None
 
 
-#: Type of a column -> what makes a cell of it.
+#: Type of a column -> the function that makes its cell of a value; None where the value does not fit.
 _MAKERS: Mapping[Type, Callable[[Any], Any]] = {
     "text": _of(str),
     "integer": _integer,
@@ -136,7 +136,7 @@ _TEXTS = {"device_mesh": json_text, "layout": lambda x: x if isinstance(x, str) 
 _CELLS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     _KEYS.get(name, name): (name, _TEXTS.get(name, _MAKERS[kind]))
     for name, kind in TENSOR.items()
-    if name not in ("dtype", "elements", "finite", "file", "extra")  # which are made of several, or not of it
+    if name not in ("dtype", "elements", "finite", "file", "extra")  # which are made of several keys, or of none
 }
 
 
@@ -169,7 +169,7 @@ def tensor_cells(tensor: Mapping[str, Any]) -> dict[str, Any]:
 
 def _nearest(value: Any) -> float | None:
     try:
-        return float(value) if isinstance(value, int) else None  # the closest to an integer that none is
+        return float(value) if isinstance(value, int) else None  # the closest, as no double is this integer
     except OverflowError:
         return None
 

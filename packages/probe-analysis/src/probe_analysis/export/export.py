@@ -98,7 +98,7 @@ def export(
         runs = []
     count = ExportCount(filter, progress)
     with naming(to), _whole_folder(Path(to), overwrite=overwrite) as folder:
-        # With nothing read yet: what is read of a run goes with it, so that one is held at a time.
+        # Copies, made one by one: what is read of a run goes with its copy, so that one run is held at a time.
         fresh = (Run(run.label, evolve(run.rank)) for run in runs)
         if form == "parquet":
             write_tables(fresh, folder, count, group)

@@ -80,7 +80,7 @@ def _named(record: Record) -> Row:
 
 
 def _where(call: Call) -> Row:
-    """Return what the place of a value is where nothing else is said."""
+    """Return the cells on the place of a value in a call's record, unless its keys (`place`) say otherwise."""
     if call.kind == "debug":
         return {}
     passes = {"backward_pass": 0} if call.backward and call.kind not in GRADIENTS else {}
@@ -159,7 +159,7 @@ class ExportCount:
         Raises FormatError, before the first, when the files of the run are damaged.
         """
         total = len(run.calls)
-        _ = run.rank.stack  # which is damaged now, or never
+        _ = run.rank.stack  # raises here, if it is damaged
         if run.rank.source == "journal":
             self.killed.append(run.label)
         if run.rank.lost:

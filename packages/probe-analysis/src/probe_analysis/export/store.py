@@ -17,12 +17,12 @@ class Store:
     address: str
 
     def has(self, name: str) -> bool:
-        """Return whether a file is there. Raises what the store does."""
+        """Return whether the store has a file. Raises what the store raises."""
         system, root = self._opened()
         return bool(system.exists(f"{root}/{name}"))
 
     def put(self, file: Path, name: str) -> None:
-        """Put a file there, so that it is whole whenever it is seen. What a store raises is an Exception of any kind.
+        """Put a file into the store, so that it is whole whenever it is seen. A store may raise any Exception.
 
         name: of the file in the store, with folders.
         """

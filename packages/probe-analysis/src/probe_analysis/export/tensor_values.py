@@ -45,7 +45,7 @@ def write_values(runs: Iterable[Run], folder: Path, count: ExportCount) -> None:
 
 
 def _write(run: Run, path: Path, count: ExportCount) -> None:
-    """Write what a run has files of, the widest dtypes first, so that each begins where its elements may begin."""
+    """Write the tensors of a run that have files, the widest dtypes first, so that all are aligned in the file."""
     found, room = list[tuple[int, Call, int]](), _ENTRY
     for call in count.calls(run):
         try:

@@ -31,8 +31,8 @@ class Finding(AtCall):
 
     run: the rank and step of the call.
     call: the call.
-    given: those of its inputs and parameters that are not finite.
-    made: those of its results.
+    given: its inputs and parameters that are not finite.
+    made: its results that are not finite.
     outside: whether the values came from outside: no recorded call made them, and this one, the outermost that got
         them, makes none of another kind.
     most: how many of the calls before it are told.
@@ -183,7 +183,7 @@ def _united(read: Sequence[NonFinite]) -> NonFinite:
 
 
 def _firsts(read: Sequence[NonFinite]) -> tuple[Finding | None, Finding | None, Finding | None]:
-    """Return where a dump stops being finite, and of this step where it does in each pass."""
+    """Return where a dump stops being finite, and where in this step the forward and the backward pass do so."""
     findings = [f for each in read for f in (each.forward, each.backward) if f is not None]
     first = min(findings, key=lambda f: (f.run.rank.step or 0, f.order), default=None)
     in_step = [f for f in findings if first is not None and f.run.rank.step == first.run.rank.step]

@@ -1,4 +1,4 @@
-"""Look at the calls of a run one by one for what is not finite, and for what is close to it."""
+"""Look at the calls of a run one by one for values that are not finite, or close to overflow or underflow."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _Where = tuple[Sheet, int, Sequence[int]]
 
 
 def computed(sheets: Sequence[Sheet]) -> Iterator[tuple[Call, Expected]]:
-    """Yield the results of a function on the ranks that gave it the same arguments."""
+    """Yield the results of each function on the ranks that gave it the same arguments, to be compared."""
     same: dict[Hashable, list[_Where]] = {}
     taken = [_taken(sheet) for sheet in sheets]
     every = np.concatenate([np.zeros(0, "uint64"), *(each.ravel() for each in taken)])
@@ -36,7 +36,7 @@ def computed(sheets: Sequence[Sheet]) -> Iterator[tuple[Call, Expected]]:
 
 
 def _taken(sheet: Sheet) -> npt.NDArray[np.uint64]:
-    """Return row x function: what tells apart what it was given; 0 where nothing does."""
+    """Return row x function: a code of the tensors that it was given; 0 where nothing tells them."""
     asking, columns, starts, factors = _asking(sheet.runs[0].calls, sheet.layout)
     if not asking:
         return np.zeros((len(sheet.runs), 0), "uint64")
@@ -45,7 +45,10 @@ def _taken(sheet: Sheet) -> npt.NDArray[np.uint64]:
 
 
 def _given(sheet: Sheet, taken: npt.NDArray[np.uint64]) -> Iterator[tuple[Hashable, _Where]]:
-    """Yield what functions were given on each rank, and where their results are. taken: 0 where that need not be."""
+    """Yield what functions were given on the ranks, and where their results are.
+
+    taken: as `_taken` returns it, with 0 where no other rank gave the same.
+    """
     asking, *_ = _asking(sheet.runs[0].calls, sheet.layout)
     for n, ((call, results), parts) in enumerate(zip(asking, parts_in(taken), strict=True)):
         forms = [run.forms[call.order] for run in sheet.runs] if parts else []
@@ -62,9 +65,10 @@ _Asking = tuple[list[tuple[Call, list[int]]], list[int], list[int], npt.NDArray[
 
 @lru_cache(maxsize=4)
 def _asking(calls: tuple[Call, ...], layout: Layout) -> _Asking:
-    """Return the functions that take tensors, each with the columns of its results, and the columns of what they take:
+    """Return the functions that take tensors, each with the columns of its results; and of their inputs:
 
-    all in one list, where those of each begin, and a factor for each, by its place.
+    the columns of all in one list, where the inputs of each function begin in it, and a factor for each input, by its
+    place in its function.
     """
     found, columns, starts, factors = [], list[int](), list[int](), list[int]()
     for call in filter(_may_agree, calls):
@@ -83,10 +87,11 @@ def _may_agree(call: Call) -> bool:
 
 @lru_cache(maxsize=1024)
 def _asks(call: Call, form: RecordForm) -> bool:
-    """Return whether a function takes tensors, all with their values, that tell by their marks what it returns.
+    """Return whether a function must return the same wherever it takes tensors with the same marks.
 
-    None has values that come later, or is a view. Without checksums the elements of a tensor may be in another order:
-    of one beside weights the results mostly are too, but two may be joined in another way, and a part may be another.
+    Not where a tensor is of another class, as its values may come later. Without checksums, the elements of a tensor
+    may be in another order. Where one such tensor meets weights, the results mostly have other orders only; but
+    elements of two such tensors may meet in another way, and a function that cuts may take other elements.
     """
     took = [(slot, tensor, rest) for slot, side, tensor, _, rest in form.tensors if side == "in"]
     if not took or not all(tensor.get("type") in _TENSORS for _, tensor, _ in took):
@@ -97,7 +102,7 @@ def _asks(call: Call, form: RecordForm) -> bool:
 
 @lru_cache(maxsize=1024)
 def _said(form: RecordForm) -> str:
-    """Return all that a function is given but the numbers of tensors."""
+    """Return as text all that a function is given but the numbers of tensors."""
     took = [(x[0], x[2]["shape"], x[2]["dtype"]) for x in form.tensors if x[1] == "in"]
     return repr((sorted(took, key=repr), form.others))
 

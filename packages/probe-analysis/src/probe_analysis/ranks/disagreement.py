@@ -1,4 +1,4 @@
-"""Divide ranks by what they hold, and say in words where those that should agree do not."""
+"""Divide ranks by what they hold, and say in words where ranks that should agree do not."""
 
 import math
 import struct
@@ -33,23 +33,23 @@ def mark(tensor: Mapping[str, Any]) -> Hashable:
 
 
 def held_in(piles: Piles) -> Held | None:
-    """Return who holds which tensor; None where that is too much."""
+    """Return which ranks hold which tensor; None where there are too many different tensors."""
     return (
         None if piles is None else {bits: _tensor(known, content) for known, (bits, content) in piles.items()}
     )
 
 
 def _tensor(known: Any, content: Any) -> Any:
-    """Return a tensor of piles: the content may lack its floats, which are in the mark."""
+    """Return a tensor of piles. known: its mark, which has the floats that ``content`` may lack."""
     if isinstance(known, tuple) and isinstance(known[2], bytes):
         return {**content, **dict(zip(WHOLE, _FLOATS.unpack(known[2]), strict=True))}
     return content
 
 
 def parted(held: Held, tolerance: float, key: Callable[..., Hashable] | None) -> list[int]:
-    """Return which ranks hold the same tensor, as bits: the most first, of as many those with the lowest rank.
+    """Return the groups of ranks that hold the same tensor, as bits: the largest first, as `in_order` has them.
 
-    held: a tensor without numbers is left out.
+    held: which ranks hold which tensor; a tensor without numbers is left out.
     tolerance: the level of difference up to which two are the same. key: what tells contents apart; None for `mark`.
     """
     groups: list[tuple[Hashable, Any, list[int]]] = []
@@ -68,7 +68,7 @@ def parted(held: Held, tolerance: float, key: Callable[..., Hashable] | None) ->
 
 
 def sums_in(held: Held) -> set[int]:
-    """Return how long the checksums of tensors are, which says of what kind they are; 0 of none."""
+    """Return the lengths of the checksums of tensors, which tell their kinds; 0 for a tensor without one."""
     return {_length(tensor) for tensor in held.values()}
 
 
@@ -78,9 +78,10 @@ def _length(tensor: Mapping[str, Any]) -> int:
 
 
 def _marks(held: Held) -> Mapping[int, Hashable]:
-    """Return the mark of each tensor; that of its statistics where but a missing checksum is between equal ones.
+    """Return the mark of each tensor, where not all have checksums of one kind.
 
-    Where checksums of one kind tell some of these apart, nothing says which of them one without is: None.
+    Tensors with equal statistics then have the mark of these. But where checksums of one kind tell some of them
+    apart, nothing says which of them a tensor without such a checksum equals: it has no mark.
     """
     found = {bits: mark(tensor) for bits, tensor in held.items()}
     if len(sums_in(held)) < 2:
@@ -118,10 +119,11 @@ def trusted(tensor: Mapping[str, Any]) -> bool:
 
 
 def telling(floats: npt.NDArray[np.float64], sizes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return of which tensors equal statistics mean equal contents, as far as they can. floats: those of `WHOLE`, last.
+    """Return for which tensors equal statistics mean equal contents, as far as they can.
 
-    Statistics of flags, classes and indices are the same for many orders of them, and so are those of two numbers, and
-    of a few large ones beside which the rest is too small to be seen; those of measured numbers mostly are not.
+    Flags, classes and indices have the same statistics in many orders, and so do tensors of two numbers, and of a few
+    large ones beside which the rest is too small to be seen; measured numbers mostly do not.
+    floats: the statistics of `WHOLE`, along the last dimension. sizes: how many elements each tensor has.
     """
     high, low, mean, norm = np.moveaxis(floats, -1, 0)
     with np.errstate(all="ignore"):  # where it overflows, nothing is told
@@ -129,7 +131,7 @@ def telling(floats: npt.NDArray[np.float64], sizes: npt.NDArray[Any]) -> npt.NDA
         whole = (np.floor(floats[..., :2]) == floats[..., :2]).all(-1)
         between = (high + low) * total - high * low * sizes - square  # the sum of (high - x) * (x - low)
         scale = np.abs((high + low) * total) + np.abs(high * low) * sizes + square
-        # How often there are the largest and the smallest, if all else is nothing.
+        # How often the largest and the smallest number are there, if all other elements are zero.
         highs = (square - total * low) / (high * (high - low))
         lows = (square - total * high) / (low * (low - high))
         few = (np.abs(highs - np.rint(highs)) < _ROUNDED) & (np.abs(lows - np.rint(lows)) < _ROUNDED)
@@ -138,7 +140,7 @@ def telling(floats: npt.NDArray[np.float64], sizes: npt.NDArray[Any]) -> npt.NDA
         return found
 
 
-#: How far from a whole number a count may be that is made of statistics.
+#: How far from a whole number a count that is computed from statistics may be.
 _ROUNDED = 1e-3
 
 

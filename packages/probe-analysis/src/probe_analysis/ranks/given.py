@@ -28,8 +28,10 @@ RUNNING = ("running_mean", "running_var")
 class JointRow:
     """Hold one call of a step on all ranks that make it.
 
-    parts: first rank of each cohort -> what is in its record. members: the same -> all its ranks, as bits.
+    parts: first rank of each cohort -> the content of its record. members: first rank -> the cohort's ranks, as bits.
     alike: whether all records are the same but for the numbers of tensors.
+    piles: takes the first rank of a cohort, a slot and a kind; returns which ranks hold which content there.
+    kind: returns which kind of content of a tensor is compared; None for none.
     """
 
     call: Call
@@ -41,7 +43,7 @@ class JointRow:
     _known: dict[tuple[str, Kind], Held | None] = field(factory=dict, init=False)
 
     def held(self, slot: str, kind: Kind) -> Held | None:
-        """Return who holds what; None where that is too much. Each group of replicas asks."""
+        """Return which ranks hold which content in a slot; None where there are too many contents."""
         if (slot, kind) not in self._known:
             found: Piles = {}
             for first in self.parts:
@@ -50,20 +52,20 @@ class JointRow:
         return self._known[slot, kind]
 
     def tensors(self, value: Value) -> Held | None:
-        """Return who holds which tensor; None where that is too much."""
+        """Return which ranks hold which tensor in the slot of a value; None where there are too many tensors."""
         return self.held(value.slot, self.kind(value) or "held")
 
 
 @define(eq=False)
 class Given:
-    """Compare what the replicas of one step give.
+    """Compare what the replicas give to functions in one step.
 
-    apart: groups of which each rank updates other weights, for which it may have other numbers.
-    before: the same of the step before.
-    inputs: what tells the tensors apart that the model of the first replica gets; empty where that is not recorded.
-    made: the same of these, and of what its records have made so far.
+    groups: of replicas, as bits. apart: groups whose ranks each update other weights, maybe with other numbers.
+    before: the comparison of the step before.
+    inputs: marks of the tensors that the model of the first replica gets; empty where that is not recorded.
+    made: marks of these, and of the tensors that the calls so far have made.
     kept: what differs and may follow from data, by record, slot and group.
-    running: the statistics of batch norms that differ. norms: how many there are.
+    running: the running statistics of batch norms that differ. norms: how many were compared in all.
     """
 
     groups: Sequence[int]
@@ -100,7 +102,7 @@ class Given:
             for value in looked_at[who]:
                 self._tensor(call, value, row, group)
         first = next(iter(row.parts.values()))
-        # What only moves or cuts what no record made has made nothing: it counts where something is computed with it.
+        # A call that only moves or cuts a tensor that no record made has made nothing: its result is still looked at.
         if not moves(call) or not self.made.isdisjoint(map(_ends, first.side("in"))):
             self.made.update(map(_ends, first.side("out")))
 
@@ -117,7 +119,7 @@ class Given:
                 self.kept[call.name, slot, group] = call, expected
 
     def _looked_at(self, call: Call, parts: Parts) -> Iterator[Value]:
-        """Yield the tensors that do not follow from others."""
+        """Yield the tensors that a call gets which do not follow from earlier calls, and running statistics."""
         for value in parts.side("in") if not moves(call) else ():
             tensor = value.tensor
             follows = (
@@ -155,27 +157,27 @@ class Given:
             return
         kept = {key: each[1].held or {} for key, each in self.before.kept.items() if key in self.kept}
         same = {key: _stayed(self.kept[key][1].held or {}, old) for key, old in kept.items()}
-        # Of the data.
+        # Whether the data are others than in the step before; only then does what stayed not follow from data.
         others = self.inputs != self.before.inputs or not all(some for some, _ in same.values())
         told = (self.kept[key] for key, (_, every) in same.items() if others and every)
         yield from (each for each in told if _tells(each[1]))
 
 
 def inputs_of(run: CompactRun) -> frozenset[Any]:
-    """Return what tells the tensors apart that the first of the outermost modules of a run gets."""
+    """Return marks of the tensors that the first outermost module of a run gets."""
     tops = (call for call in run.calls if call.kind == "module" and call.parent is None and not call.backward)
     return frozenset(_ends(value) for call in [*tops][:1] for value in run.read(call).side("in"))
 
 
 def _stayed(now: Held, before: Held) -> tuple[bool, bool]:
-    """Return whether some ranks, and whether all, hold what they held before."""
+    """Return whether any rank, and whether every rank, holds what it held before."""
     was = {_known(content): bits for bits, content in before.items()}
     same = [(bits, was.get(_known(content), 0)) for bits, content in now.items()]
     return any(bits & old for bits, old in same), all(not bits & ~old for bits, old in same)
 
 
 def _ends(value: Value) -> Any:
-    """Return what is the same of a tensor and of its views."""
+    """Return a mark that is the same for a tensor and its views: its extremes, where they are known."""
     ends = value.tensor.get("Max"), value.tensor.get("Min")
     return mark(value.tensor) if ends[0] is None else ends
 
@@ -186,7 +188,10 @@ def _known(given: Any) -> Any:
 
 
 def _tells(expected: Expected) -> bool:
-    """Return whether what is told of it twice alike is the same, and no number of the rank."""
+    """Return whether ranks differ in an argument, or in a tensor whose equal marks mean equal contents.
+
+    Not in a tensor without dimensions: it may be a number of the rank's own.
+    """
     held = expected.held or {}
     first = next(iter(held.values()))
     return len(held) > 1 and (expected.reason == "argument" or bool(first["shape"] and trusted(first)))

@@ -1,4 +1,4 @@
-"""Put the collective calls of each process group beside one another, and the DTensors of each mesh."""
+"""Put the collective calls of each process group side by side: find calls that ranks lack, and results to compare."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST = 256
 
 #: The ranks of a process group; None for that of all ranks.
 Group = tuple[int, ...] | None
-#: What all ranks of a group must say alike of each call, in their order.
+#: What all ranks of a group must say alike of each of their calls, in the order of the calls.
 Keys = tuple[Hashable, ...]
 
 
@@ -47,8 +47,8 @@ def is_collective(what: str) -> bool:
 class Sequenced:
     """Hold ranks that make the same collective calls in one group.
 
-    members: which, as bits. rank: the lowest. took: of each call, the first tensor that it takes.
-    results: number of a call and slot -> who got what.
+    members: the ranks, as bits. rank: the lowest. took: of each call, the first tensor that it takes.
+    results: number of a call and slot -> which ranks got which result.
     """
 
     members: int
@@ -58,7 +58,7 @@ class Sequenced:
     results: Mapping[tuple[int, str], Piles] = field(factory=dict)
 
     def with_(self, other: Sequenced) -> Sequenced:
-        """Return this one and another of the same calls as one."""
+        """Return these ranks and others with the same calls as one."""
         one = self if lowest(self.members) < lowest(other.members) else other
         cells = {**self.results, **other.results}
         pairs = ((cell, self.results.get(cell, {}), other.results.get(cell, {})) for cell in cells)
@@ -66,7 +66,7 @@ class Sequenced:
         return Sequenced(self.members | other.members, one.rank, one.calls, one.took, results)
 
 
-#: What the ranks of a group make.
+#: The calls of a group: each sequence of calls -> the ranks that make it.
 Made = dict[Keys, Sequenced]
 
 
@@ -74,7 +74,7 @@ def made_by(sheet: Sheet) -> dict[Group, Made]:
     """Return the collective calls of runs that make the same calls, by their groups."""
     calls = _collective(sheet.runs[0].calls)
     odd = {row for row, order in sheet.odd if is_collective(collective(sheet.runs[0].calls[order]) or "")}
-    if odd and len(sheet.runs) > 1:  # where a rank's results are is its own matter
+    if odd and len(sheet.runs) > 1:  # the tensors of these ranks are not in the columns of the sheet
         rest = [run for row, run in enumerate(sheet.runs) if row not in odd]
         alone = [Sheet((sheet.runs[row],)) for row in odd]
         return joined({}, *map(made_by, [*([Sheet(rest)] if rest else []), *alone]))
@@ -131,7 +131,7 @@ def _described(form: RecordForm, what: str) -> tuple[Group, Hashable, str]:
 
 
 def settled(group: Group, made: Made, there: int) -> Iterator[Missing | tuple[Call, Expected]]:
-    """Yield the collective calls of a group that a rank does not make, and the results that they should share.
+    """Yield the collective calls of a group that a rank does not make, and the results that its ranks should share.
 
     there: the ranks whose calls are known, as bits.
     """
@@ -165,7 +165,10 @@ def _common(made: Made, members: int) -> Keys:
 def _joint(
     common: Sequenced, number: int, row: Sequence[tuple[Sequenced, int]], members: int
 ) -> Iterator[Missing | tuple[Call, Expected]]:
-    """Yield what one call of a group shows. common: who makes all of them. row: who makes this, and as which."""
+    """Yield that ranks of a group lack a call, and the results of the call that all should share.
+
+    common: ranks that make every call. number: of the call there. row: ranks that make it, and its number for them.
+    """
     call, present = _of(common, number), all_of(each.members for each, _ in row)
     if present != members:
         yield Missing(call, members, present, members & ~present, common.took[number])

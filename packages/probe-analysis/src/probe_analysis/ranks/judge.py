@@ -16,16 +16,16 @@ from .held import MOST, in_order, lowest, ranks_in
 from .meshes import global_form
 from .rows import Missing
 
-#: What is said beyond the difference: from who holds what, the ranks at fault where no majority tells, and a sentence.
+#: Takes which ranks hold what; returns the ranks at fault where no majority tells, and a further sentence.
 More = Callable[[Mapping[int, Mapping[str, object]]], tuple[int, str]]
 
 
 def judged(
     step: str, call: Call, expected: Expected, tolerance: float, more: More | None = None
 ) -> Disagreement | bool:
-    """Return where ranks disagree; else whether they were compared: at most one rank may have its numbers.
+    """Return where ranks disagree; else whether they were compared, which takes two ranks with numbers.
 
-    call: as the first of them makes it. tolerance: the level up to which they agree.
+    call: as the first of the ranks makes it. tolerance: the level of difference up to which they agree.
     """
     reason, slot, held = expected.reason, expected.slot, expected.held
     if held is None:
@@ -68,7 +68,10 @@ def _first(held: Mapping[int, Mapping[str, object]], bits: int) -> Mapping[str, 
 
 
 def absence(step: str, each: Missing, call: Call, *, waits: bool = True) -> Disagreement:
-    """Return that a call is missing. call: as the first of the ranks makes it that do. waits: whether others wait."""
+    """Return the disagreement that some ranks lack a call.
+
+    call: as the first rank that makes it has it. waits: whether the ranks that make it wait for the others.
+    """
     absent, present = ranks_text(ranks_in(each.absent)), ranks_text(ranks_in(each.present))
     if call.backward or call.kind in GRADIENTS:
         have = "has" if each.absent.bit_count() == 1 else "have"

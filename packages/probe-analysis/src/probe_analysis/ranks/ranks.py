@@ -142,12 +142,12 @@ def ranks(
     return Ranks(history.stopped, tuple(found), *known)
 
 
-#: How many ranks are read at once. Their numbers lie beside one another, and so do, mostly, those that get the same.
+#: How many ranks with adjacent numbers are read at once: ranks that get the same mostly have adjacent numbers.
 _BLOCK = 64
 
 
 def _blocks(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
-    """Yield the ranks in blocks, which go by their numbers alone: whoever reads them, the same are compared."""
+    """Yield the ranks in blocks by their numbers alone, so that every engine compares the same ranks at once."""
     for _, some in groupby(runs, key=lambda run: (run.rank.number or 0) // _BLOCK):
         yield [*some]
 
@@ -156,8 +156,8 @@ def _blocks(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
 class _Steps:
     """Go through the steps of a dump one by one, and keep what is not compared.
 
-    compared: the steps of several ranks, label -> these, as bits.
-    labels: the first of all ranks of all steps.
+    compared: the label of each step with several ranks -> these ranks, as bits.
+    labels: of the first few ranks of all steps, for messages.
     alone: step -> its only rank.
     skipped: the ranks that cannot be read: the others may tell enough.
     """
@@ -176,7 +176,7 @@ class _Steps:
                 yield run.rank.number, run
 
     def has_several(self, summary: StepSummary) -> bool:
-        """Return whether a step has several ranks; note what it has not."""
+        """Return whether a step has several ranks; note which ranks could not be read, and a rank that is alone."""
         for label, (_, error) in sorted(summary.skipped.items(), key=lambda each: each[1][0]):
             self.skipped.leave(label, error)
         if summary.members.bit_count() == 1:
@@ -184,7 +184,10 @@ class _Steps:
         return summary.members.bit_count() > 1
 
     def left(self, label: str, runs: int) -> Stop | None:
-        """Return which ranks of the steps before are not in one that others began; None when they are all there."""
+        """Return which ranks of earlier steps did not begin a step that others began; None when all did.
+
+        runs: the ranks of the step, as bits.
+        """
         before = ranks_in(all_of(self.compared.values()) & ~runs)
         gone = tuple(rank for rank in before if f"{label}/rank{rank}" not in self.skipped)
         why = f"{ranks_text(gone)} stopped before {label}, which {ranks_text(ranks_in(runs))} began."

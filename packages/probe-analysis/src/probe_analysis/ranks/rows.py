@@ -1,4 +1,4 @@
-"""Put the calls of a step's ranks beside one another, and find who stopped first."""
+"""Put the calls of a step's ranks side by side, and find which rank stopped first."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,13 +11,13 @@ from probe_analysis.calls.run import BETWEEN_RANKS, AtCall, Call
 from .disagreement import ranks_text
 from .held import all_of, ranks_in
 
-#: One call as the first rank of each cohort made it, the lowest first.
+#: First rank of each cohort -> one call as this rank made it, the lowest rank first.
 Joint = Mapping[int, Call]
 
 
 @frozen(eq=False)
 class Missing:
-    """Hold a call that not all ranks make that should.
+    """Hold a call that all ranks of a group should make, and only some do.
 
     group: the ranks in question, as bits: of a collective call, those of its group that are in the dump.
     present, absent: which of them make it, and which do not.
@@ -34,7 +34,7 @@ class Missing:
 def rows_of(runs: Mapping[int, CompactRun], members: Mapping[int, int]) -> tuple[list[Joint], list[Missing]]:
     """Return the calls of a step in the order of the lowest rank, and those that not every rank makes.
 
-    runs: first rank of each cohort -> its run. members: the same -> all of them.
+    runs: first rank of each cohort -> its run. members: first rank -> all ranks of the cohort, as bits.
     """
     first, *others = runs
     found: dict[str, dict[int, Call]] = {call.name: {first: call} for call in runs[first].calls}
@@ -51,7 +51,7 @@ def rows_of(runs: Mapping[int, CompactRun], members: Mapping[int, int]) -> tuple
     everyone = set(runs)
     alone = []
     for name, calls in (*found.items(), *extra.items()):
-        # A call that the lowest rank lacks is not placed among the calls of another one that was cut.
+        # Of a call that the lowest rank lacks, nothing says whether another rank that was cut would have come to it.
         lacking = (rank for rank in everyone - set(calls) if name not in unreached[rank])
         absent = {r for r in lacking if not (name in extra and r != first and runs[r].was_cut)}
         if absent:
@@ -67,7 +67,7 @@ class Stop(AtCall):
     """Hold where the first of the ranks stopped.
 
     step: ``step0``.
-    call: the last that the first of them completed in the step; None without one.
+    call: the last call that the lowest of ``ranks`` completed in the step; None without one.
     """
 
     step: str
@@ -109,7 +109,7 @@ def _places(rows: Sequence[Joint], completed: Mapping[int, Sequence[Call]]) -> d
 
 
 def _beyond(call: Call | None, farthest: Call | None, else_: str) -> str:
-    """Return what the rank that is ahead did after ``call``. farthest: its last call; else_: where that is the same."""
+    """Return what the rank that is ahead did after ``call``. farthest: its last call. else_: said if both are one."""
     if farthest is not None and (call is None or farthest.name != call.name):
         return f"went on to {farthest.name}"
     return else_

@@ -219,7 +219,7 @@ class _RanksOfStep:
         if reason not in ("form", "argument") and len(sums_in(expected.held or {})) > 1:
             self._note_sums()
         answer = judged(self.summary.step, call, expected, self.summary.tolerance, further)
-        # Where modules' weights are not recorded, only the function says what is a weight: it must have agreed before.
+        # Where no module's weights are recorded, only the function says what is a weight: it must have agreed before.
         is_known = reason != "weight" or self.history.weights or key in self.history.agreed
         if answer is False or (answer is not True and not is_known):
             return None

@@ -1,4 +1,4 @@
-"""Read some ranks of a step, and keep of them what tells whether all ranks agree: this maps, and two such unite."""
+"""Read some ranks of a step, and summarise what tells whether all ranks agree; two such summaries unite to one."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _MOST, _MOST_LOST = 1000, 16
 
 @frozen(eq=False)
 class RankBlock:
-    """Name some ranks of a step, whose numbers lie beside one another: what is read at once, and compared while it is.
+    """Name some ranks of a step, with adjacent numbers, that are read and compared at once.
 
-    there: all ranks of the step, as bits. asked, tolerance: as in `ranks`.
+    there: all ranks of the step, as bits. asked, tolerance: ``agree`` and ``tolerance`` of the function `ranks`.
     """
 
     step: str
@@ -45,12 +45,13 @@ class RankBlock:
 
 @frozen(eq=False)
 class StepSummary:
-    """Hold what some ranks of a step hold where they should agree with others.
+    """Hold what some ranks of a step have recorded where they should agree with others.
 
-    members, skipped: which ranks, as bits, and those that cannot be read: label -> rank and why.
-    cohorts: those that make the same calls.
-    groups, meshes: what is compared in groups of ranks of which not all are there yet.
-    found, checked: of what is compared already, the disagreements, and reason -> how many tensors that were.
+    there: all ranks of the step, as bits. members: the ranks that were read, as bits.
+    skipped: label of a rank that cannot be read -> its number, and why.
+    cohorts: key -> ranks that make the same calls.
+    groups, meshes: collective calls and DTensors of groups of ranks that are not all read yet.
+    found, checked: the disagreements so far, and reason -> how many tensors were compared so far.
     more: how many disagreements are not kept.
     lost: rank -> what its records lack.
     """
@@ -76,7 +77,7 @@ class StepSummary:
         }
 
     def with_(self, other: StepSummary) -> StepSummary:
-        """Return what both hold: the same in whatever order, and by whatever pairs, summaries are united."""
+        """Return the two summaries as one. The order and the pairs in which summaries are united do not matter."""
         cohorts = joined({}, {"": self.cohorts}, {"": other.cohorts})[""]
         return StepSummary(
             self.step,
@@ -94,7 +95,10 @@ class StepSummary:
         ).settled()
 
     def settled(self, *, all_are_here: bool = False) -> StepSummary:
-        """Return the same with what can be compared by now. all_are_here: whether no more ranks will come."""
+        """Compare the groups and meshes whose ranks are all read by now; return the summary with what was found.
+
+        all_are_here: whether no more ranks will come.
+        """
         here = -1 if all_are_here else self.members | all_of(1 << rank for rank, _ in self.skipped.values())
         groups = [g for g in self.groups if not (self.there if g is None else _bits(g) & self.there) & ~here]
         meshes = [m for m in self.meshes if not _bits(tuple(places_on(m))) & self.there & ~here]
@@ -135,7 +139,10 @@ class StepSummary:
 
 
 def order_of(found: Disagreement) -> tuple[int, bool, bool, int, int]:
-    """Return what disagreements are sorted by: in the order of execution; of calls that are missing those of most."""
+    """Return the key to sort disagreements by: the order of execution.
+
+    Of one call, that ranks lack it comes first; of these, the disagreement among most ranks.
+    """
     ranks = [rank for group in found.parting for rank in group]
     made = found.call.rank.number in found.odd
     return found.call.order, found.reason != "call", made, -len(ranks), min(ranks, default=0)
@@ -161,14 +168,14 @@ def _judge(
 
 
 def summarised(block: RankBlock) -> StepSummary:
-    """Return what the ranks of a block hold."""
+    """Read the ranks of a block, and return their summary."""
     skipped = dict[str, tuple[int, FormatError]]()
     shared = Shared.kept()
     runs: dict[bytes, list[CompactRun]] = {}
     lost, members = dict[int, str](), 0
     for run in sorted(block.runs, key=lambda each: each.rank.number or 0):
         rank = run.rank.number or 0
-        # What is read, and what a path keeps of itself, goes with this one.
+        # What is read, and what a path caches, is kept by this copy, and goes with it.
         opened = Run(run.label, evolve(run.rank, path=Path(run.rank.path)))
         try:
             compact = CompactRun.of(opened, shared, among=True)
@@ -189,7 +196,7 @@ def summarised(block: RankBlock) -> StepSummary:
 
 
 def _key(run: CompactRun) -> bytes:
-    """Return what ranks of one cohort have in common: calls, shapes of weights, and where they were cut."""
+    """Return a key that ranks of one cohort share: of their calls, shapes of weights, and where they were cut."""
     inside = [call.order for call in run.calls if run.ended_inside(call)] if run.was_cut else ()
     tensors = tuple(run.forms[order].tensors for order in _modules(run.calls))
     return _digest(run.calls, tensors, f"{run.was_cut} {inside}")

@@ -33,16 +33,16 @@ _PLAIN: Mapping[str, tuple[type, ...]] = {
 
 @frozen
 class Placeholder:
-    """Stand for the tensor in one slot of a record. index: among all of them."""
+    """Stand for the tensor in one slot of a record. index: its number among the record's tensors."""
 
     index: int
 
 
 @frozen(eq=False)
 class Arguments:
-    """Hold what a function is called with, each tensor as its place.
+    """Hold what a function is called with, with a `Placeholder` for each tensor.
 
-    paths: of the tensors in the record, in the order of `Placeholder.index`.
+    paths, arrays: the places of the tensors in the record, and their values, in the order of `Placeholder.index`.
     """
 
     args: Sequence[Any]
@@ -51,7 +51,7 @@ class Arguments:
     arrays: Sequence[Array] = field(repr=False)
 
     def filled(self, tensors: Sequence[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Return both with these tensors in their places."""
+        """Return ``args`` and ``kwargs`` with these tensors in place of the placeholders."""
         return _filled(self.args, tensors), {key: _filled(x, tensors) for key, x in self.kwargs.items()}
 
 

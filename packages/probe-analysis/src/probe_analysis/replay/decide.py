@@ -44,7 +44,7 @@ def decide(named: Call, a: Run, b: Run, pairs: Pairs, titles: tuple[str, str]) -
 
 
 def _sentences(decided: Sequence[_Sides], titles: tuple[str, str]) -> Iterator[str]:
-    """Yield in lines whose result is farther from the exact one, where that is the most."""
+    """Yield in lines whose result is farther from the exact one, in the pass with the largest error of all."""
     worst = max(decided, key=lambda each: max(x.units / x.limit for x in each))
     sides = sorted(zip(titles, worst, strict=True), key=lambda side: -_off(side[1]))
     (bad, far), (good, near) = sides

@@ -16,7 +16,7 @@ class Error:
 
     relative: the norm of the difference, relative to the norm of the exact one.
     units: that difference in units of what rounding explains; infinite where only one of them is finite.
-    worst: of the element that is the farthest off by its own unit.
+    worst: the error of the element that is the farthest off, each element in units of what explains its own error.
     """
 
     relative: float

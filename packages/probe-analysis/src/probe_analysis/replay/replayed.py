@@ -154,8 +154,8 @@ def _results_of(forward: Record) -> list[Tensor]:
 class _Rerun:
     """Run a call again and again, each time with inputs that are moved a little.
 
-    made: the gradients that the call's backward record has as its results. given: those that it got.
-    wanted: the indexes of the inputs that ``made`` are the gradients of.
+    made: the gradients that the call's backward record has as results. given: the gradients that it got.
+    wanted: the indexes of the inputs whose gradients ``made`` has.
     """
 
     function: Callable[..., Any]
@@ -166,7 +166,7 @@ class _Rerun:
     wanted: Sequence[int] = ()
 
     def take(self, record: Record) -> None:
-        """Take from a backward record the gradients that it got and made. Raises ProbeError where one is not whole."""
+        """Take from a backward record the gradients that it got and made. Raises ProbeError where one is unusable."""
         if record.json.get("partial"):
             raise ProbeError("a sum of gradients is not whole (partial)")
         if any(leaf is not None and why_lost(leaf) for _, leaf in others(record.json.get("input", []))):

@@ -1,4 +1,4 @@
-"""Write what is in the records of a run as columns, and what is known about each tensor once."""
+"""Write the records of a run as columns for the page, where tensors with the same description share one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FILE = {"data_name", "data_crc32"}
 #: Keys that are told by a column, or are not told.
 _TOLD = {*WHOLE, *NOT_FINITE, "type", "dtype", "shape", "md5", "sketch", "requires_grad", *_FILE}
 
-# What a statistic is: two bits for each in the column `marks`.
+# Of what kind a statistic is: two bits for each statistic in the column `marks`.
 _NUMBER, _ABSENT, _BOOL, _TEXT = range(4)
 _SAVED, _GRAD = 1 << 8, 1 << 9
 
@@ -38,7 +38,7 @@ _SAVED, _GRAD = 1 << 8, 1 << 9
 class Facts:
     """Number the different descriptions of tensors.
 
-    exact: number, statistic, text: whole numbers that float64 does not have.
+    exact: (number of the description, number of the statistic, text) of each whole number that float64 does not hold.
     """
 
     texts: Numbering

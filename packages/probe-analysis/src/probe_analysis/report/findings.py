@@ -90,7 +90,7 @@ def _around(b: RunColumns, name: str, back: list[int], alone: dict[str, int]) ->
     return -1
 
 
-#: A column of the page -> what it has of the saved values.
+#: A column of the page -> the attribute of `Elements` (from the saved values) that it shows.
 _MEASURED = {"maxAbs": "max_abs", "maxRel": "max_rel", "maxUlp": "max_ulp"}
 _MEASURED |= {"cosine": "cosine", "norm": "apart"}
 

@@ -1,4 +1,4 @@
-"""Make a page of a dump, or of two."""
+"""Make the HTML page of a dump, or of two dumps and how they differ."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,7 +91,7 @@ def report(
 
 
 def _opened(source: Source, *, alone: bool) -> Dump:
-    """Open a dump. Where it is alone, the files of task `watch` are enough of one."""
+    """Open a dump. alone: whether the page has no other; then the files of task `watch` are enough for a dump."""
     if isinstance(source, Dump):
         return source
     try:
@@ -130,7 +130,7 @@ class _Draft:
         self.records |= {id(run.rank): RecordColumns(texts, facts, Lookout(run)) for run in self.opened[-1]}
 
     def look_at_watched(self, number: int, dumps: list[Dump], step: int | None, rank: int | None) -> None:
-        """Keep what task `watch` has left of a dump. What is damaged is told apart."""
+        """Keep what task `watch` has left of a dump; note in ``unread`` what is damaged."""
         path = dumps[number].path
         try:
             found = watched_in(path, step=step, rank=rank)
@@ -145,7 +145,10 @@ class _Draft:
         self.records[id(call.rank)].take(call, record, parts)
 
     def read(self, number: int, dump: Dump, progress: Progress | None) -> None:
-        """Read what is left of the runs of a dump. One that is damaged is told apart, unless all are."""
+        """Read the records of a dump's runs that are not read yet; note in ``unread`` the runs that are damaged.
+
+        Raises FormatError when no run of the dump can be read.
+        """
         error = None
         before = len(self.runs)
         for run in self.opened[number]:
@@ -165,7 +168,7 @@ class _Draft:
 
     @contextmanager
     def checking(self, what: str) -> Iterator[None]:
-        """Go on without what a damaged run does not let us find, and say so in its place."""
+        """Go on where a damaged run makes the block fail, with a finding that says so. what: the finding's title."""
         try:
             yield
         except FormatError as error:
@@ -175,7 +178,10 @@ class _Draft:
             self.findings.append(finding({"kind": "finite"}, "unknown", what, why))
 
     def compare(self, found: Diff) -> None:
-        """Keep how the runs differ, for the page. Raises DamagedError when one that it cannot show decides how."""
+        """Keep how the runs differ, for the page.
+
+        Raises DamagedError when a run that the page cannot show decides the verdict.
+        """
         told = [run for run in found.runs if {id(run.a.rank), id(run.b.rank)} <= self.columns.keys()]
         shown = evolve(found, runs=tuple(told))
         if not told or (found.verdict.state != "same" and shown.verdict is not found.verdict):

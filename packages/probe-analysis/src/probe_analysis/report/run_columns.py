@@ -16,7 +16,7 @@ from .page import Numbering, whole
 
 _KINDS = {"module": 0, "api": 1, "parameters_grad": 2, "optimizer_grad": 2, "debug": 3}
 _NO_RECORD = 4
-#: What is said of each line of the tree.
+#: The columns of the lines of the tree.
 _COLUMNS = ("name", "parent", "backward", "kind", "order", "stack", "note", "arguments", "begin")
 
 
@@ -41,7 +41,10 @@ def _nodes(run: Run) -> list[TreeLine]:
 
 @frozen(eq=False)
 class RunColumns:
-    """Hold one run as the page has it."""
+    """Hold one run as the page has it.
+
+    number: of the run among those of the page. nodes: the lines of its tree. places: name of a line -> its number.
+    """
 
     run: Run
     number: int

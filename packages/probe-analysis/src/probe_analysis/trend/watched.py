@@ -1,4 +1,4 @@
-"""Take the values of a trend from watch files: of a long run, groups of steps by the largest value of each."""
+"""Take the values of a trend from watch files; in a long run, a point is the largest value of several steps."""
 
 from __future__ import annotations
 
