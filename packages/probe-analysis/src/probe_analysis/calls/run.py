@@ -222,9 +222,9 @@ class Run:
 
     @cached_property
     def open(self) -> str | None:
-        """Return the last record of parameters' gradients in a run that was cut, as it may lack some; empty without.
+        """Return the name of the last record of parameters' gradients in a run that was cut: it may lack some.
 
-        None in a run that was not cut.
+        Empty where there is no such record; None in a run that was not cut.
         """
         gradients = (call.name for call in reversed(self.calls) if call.kind in GRADIENTS)
         return next(gradients, "") if self.was_cut else None

@@ -194,7 +194,7 @@ _MOST = 8
 def _places(opened: Any) -> Mapping[str, Sequence[int]]:
     """Return the name of each column of a file -> its places among the chunks of a row group.
 
-    They are kept by the schema: to ask it for them takes as long as to read some columns.
+    They are kept for files of the same schema, as to make a schema takes as long as to read some columns.
     """
     for schema, places in _schemas:
         if schema.equals(opened.schema):
