@@ -17,7 +17,7 @@ _logged: set[str] = set()
 def notice(text: str, category: type[Warning] = RuntimeWarning) -> None:
     """Warn from the user's innermost line: not one of Probe's, a framework's or contextlib's.
 
-    A filter that turns warnings into errors shows it, as the filter "default" would; every other one is obeyed.
+    A filter that turns warnings into errors only shows it, as the filter "default" would; other filters are obeyed.
     """
     text = printable(text)
     frame = user_frame(sys._getframe(1))
@@ -42,7 +42,10 @@ class Notices:
         self._told: set[str] = set()
 
     def tell(self, text: str, what: str = "") -> bool:
-        """Tell it, unless it was told before; return whether it is told now. what: it is known by; else by its text."""
+        """Tell the user a text, unless it was told before; return whether it is told now.
+
+        what: the key by which it counts as told before; empty for the text itself.
+        """
         is_new = (what or text) not in self._told
         if is_new:
             self._told.add(what or text)

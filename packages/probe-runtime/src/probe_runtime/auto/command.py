@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _found(given: argparse.Namespace) -> Script:
-    """Return what is to be run, with ``sys.path`` as ``python`` has it then."""
+    """Return the script or module to run, and change ``sys.path`` to what ``python`` would give it."""
     if given.module:
         sys.path[0] = os.getcwd()
         return module(given.target)

@@ -1,4 +1,4 @@
-"""Make each call of a function a step, wherever the run has it from."""
+"""Make each call of a function a step: the function that the rule `calls` of the key `step_ends` names."""
 
 import functools
 import inspect
@@ -20,7 +20,7 @@ _watching: list[AutoSteps] = []
 class FunctionSteps:
     """Replace the function of a rule ``calls:<package.module:function>`` as soon as it is there.
 
-    steps: are told of its calls.
+    steps: is told of the function's calls.
     """
 
     steps: AutoSteps
@@ -29,7 +29,7 @@ class FunctionSteps:
     _first: CodeType | None = None
 
     def look(self) -> None:
-        """Look whether it is there by now."""
+        """Replace the function if it is there by now, and tell the end of a call that was found running."""
         if self._first is not None and not _is_called(self._first):
             self._first = None
             self.steps.function_ended()
@@ -53,7 +53,7 @@ class FunctionSteps:
             self._undo.enter_context(listening(_watching, self.steps, [place(owner, last, _stepping)]))
 
     def close(self) -> None:
-        """Put it back."""
+        """Put the function back."""
         self._undo.close()
 
 

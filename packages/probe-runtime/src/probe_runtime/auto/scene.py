@@ -42,7 +42,7 @@ class Scene(ABC):
         self._news += 1
 
     def module_made(self, module: Any) -> None:
-        """Take a module that has just been made or copied, which tells the order of those of one class."""
+        """Take a module that has just been made or copied, to know in which order those of a class are made."""
         if type(module).__name__ in self.named and all(ref() is not module for ref in self._modules):
             self._modules = [*(ref for ref in self._modules if ref() is not None), weakref.ref(module)]
 
@@ -55,7 +55,7 @@ class Scene(ABC):
         return [one for one in _live(self._made) if any(True for _ in self.parameters_of(one))]
 
     def models(self) -> Sequence[Any]:
-        """Return the models that they train, in that order, without what only wraps them."""
+        """Return the models that the optimizers train, in the optimizers' order, without what only wraps them."""
         if self._looked != self._news:
             self._look()
         return _live(self._tops)
@@ -105,7 +105,7 @@ class Scene(ABC):
 
     @abstractmethod
     def after_backward(self, work: Callable[[], None]) -> None:
-        """Do something once the backward pass is over that this thread is in."""
+        """Call ``work`` once the backward pass that this thread is in is over."""
 
     @abstractmethod
     def steps_taken(self) -> int:

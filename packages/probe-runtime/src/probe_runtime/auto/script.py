@@ -1,4 +1,4 @@
-"""Run a script or module as ``python`` does, with no frame of ours in its stacks and tracebacks that a reader sees."""
+"""Run a script or module as ``python`` does; the stacks and tracebacks that a user reads have no frame of Probe's."""
 
 import importlib.machinery
 import importlib.util
@@ -15,12 +15,12 @@ from probe_format.own_code import is_own
 
 @frozen
 class Script:
-    """What is run.
+    """The script or module that is run.
 
-    file: its path, from the root on, so that a run may change its folder.
+    file: its absolute path, as the run may change the working directory.
     code: its code.
-    word: what ``sys.argv`` calls it.
-    spec: of a module; None of a script.
+    word: its name in ``sys.argv``.
+    spec: the spec of a module; None for a script.
     """
 
     file: str
@@ -61,7 +61,10 @@ def module(name: str) -> Script:
 
 
 def run(what: Script, arguments: Sequence[str]) -> None:
-    """Run it as the main module of this process; it raises what it raises, and SystemExit(1) after its traceback."""
+    """Run the script as the main module of this process.
+
+    An Exception of the script becomes SystemExit(1), after its traceback is shown; anything else is raised as it is.
+    """
     main = ModuleType("__main__")
     names: dict[str, Any] = vars(main)
     names.update(
@@ -88,7 +91,7 @@ def run(what: Script, arguments: Sequence[str]) -> None:
 
 
 def _of_the_user(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback from its first frame on that is not ours."""
+    """Return a traceback without the frames of Probe's that it begins with."""
     while trace is not None and is_own(trace.tb_frame.f_globals.get("__name__")):
         trace = trace.tb_next
     return trace

@@ -1,4 +1,4 @@
-"""Put together what finds the steps of a run, and keep it going until the process ends."""
+"""Start to look for the steps of a run that calls nothing of Probe, and go on until the process ends."""
 
 import atexit
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ def search(
     """Look for the steps of this run from here on.
 
     debugger: makes the framework's debugger.
-    scene_with: makes its scene, with the names of the models' classes.
+    scene_with: makes the framework's scene, with the names of the models' classes.
     watched: a context in which the steps are told what the framework does.
     config_path: a configuration file.
     settings: keys that win over it.

@@ -2,8 +2,8 @@
 
 A step begins with the first training forward (an outermost call of a trained model, with gradients, in training mode,
 not inside a backward pass), and ends with the update. Collecting stops as soon as the update is over, so what the run
-does between two steps (evaluation, logging, saving) is in none; what it does in the middle of one without gradients is
-left out as well.
+does between two steps (evaluation, logging, saving) is in no step; what it does without gradients in the middle of a
+step is left out as well.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _sheltered(event: Callable[..., None]) -> Callable[..., None]:
                     raise
                 except unsignalled(Exception) as e:
                     self.met(e)
-        except BaseException:  # of the run: what was to begin has not, and nobody tells of its end
+        except BaseException:  # of the run: the update or call does not begin then, and no event will tell its end
             self._regions, self._calls = min(regions, self._regions), min(calls, self._calls)
             raise
 
@@ -143,7 +143,7 @@ class AutoSteps:
         self._regions += 1
         if self._regions == 1:
             self._marked = []
-            # It is one more optimizer of the same step, or one whose closure is the forward; or no forward was seen.
+            # Another optimizer of the same step, or one whose closure runs the forward, or no forward was seen.
             if may_start and not self._collecting and self.rule.kind != "calls":
                 self._is_forward_seen |= self._open
                 self._begin()
@@ -152,7 +152,7 @@ class AutoSteps:
     def whole_step_begins(self, optimizers: Sequence[Any]) -> None:
         """Take the beginning of a call that is forward, backward and update; `update_ends` takes its end.
 
-        optimizers: those that it may update with.
+        optimizers: the optimizers that the call may update with.
         """
         self.look()
         if not self._regions and self.rule.kind != "calls":
@@ -174,7 +174,7 @@ class AutoSteps:
         self._stepped.update(self._marked)
         if not self.scene.in_backward():
             self._updated()
-        elif not self._waiting:  # an optimizer in the backward pass: the update is over when that is
+        elif not self._waiting:  # an optimizer in the backward pass: the update is over when the pass is
             self._waiting = True
             self.scene.after_backward(self.backward_ended)
 
@@ -194,13 +194,13 @@ class AutoSteps:
 
     @_sheltered
     def function_ended(self) -> None:
-        """Take its end."""
+        """Take the end of a call that is a step by the rule."""
         self._calls -= 1
         if not self._calls:
             self._end()
 
     def function_runs(self) -> None:
-        """Take that such a call had begun before the function was found."""
+        """Take note that a call which is a step by the rule had begun before its function was found."""
         self._once(
             f"{self.rule.which} was found in the middle of its first call (it was made after the optimizer, or there "
             f"is none): step {self.session.step_number} has what ran from there until the next call began."

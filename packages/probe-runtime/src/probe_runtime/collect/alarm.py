@@ -48,16 +48,16 @@ class Alarm:
         self._pending: NonFiniteError | None = None
 
     def only_late(self) -> None:
-        """Look at the dump alone: what is recorded runs where nothing may be raised."""
+        """Look at the dump alone, after it is written: the recorded calls run where nothing may be raised."""
         self.is_late = self._is_silent = True
 
     def mute(self) -> None:
-        """Let the rest of the step be: a loss scaler looks at its gradients, and skips the update."""
+        """Look at nothing more in this step: a loss scaler looks at its gradients, and skips the update."""
         self.is_over = True
 
     @contextmanager
     def scaling(self) -> Iterator[None]:
-        """Let what runs within be, and afterwards the gradients of this step: a loss scaler looks at them."""
+        """Look at nothing within this region, nor at this step's gradients after it: a loss scaler looks at them."""
         self._is_scaled, before = True, self._is_silent
         self._is_silent = True
         try:
@@ -74,14 +74,17 @@ class Alarm:
         self._look(call, b"[]")
 
     def ended(self, call: Call, output: bytes) -> None:
-        """Take what it returned. Raises RunError where values begin in it that are not finite."""
+        """Take what a call returned. Raises RunError where values begin in it that are not finite."""
         self._look(call, output)
         call.given = None
 
     def gradients(
         self, call: Call, record: str, slots: Sequence[events.Slot], values: Sequence[bytes]
     ) -> None:
-        """Take gradients of a call. Raises RunError where such values begin in them. record: its name."""
+        """Take gradients of a call. Raises RunError where values begin in them that are not finite.
+
+        record: the name of the backward record.
+        """
         if not self._is_wanted(*values) or self._is_scaled:
             return
         found = [

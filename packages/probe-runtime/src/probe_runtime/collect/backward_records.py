@@ -26,8 +26,8 @@ from .plan import Plan
 from .thread_state import ThreadState
 
 Grads = Sequence[Any]
-#: A view that was written in place: its path among the outputs, its index among the inputs (None where it is none), and
-#: its parts of the whole tensor's gradient as an output and as an input.
+#: A view that was written in place: its path among the outputs, its index among the inputs (None if it is no input),
+#: and its parts of the whole tensor's gradient as an output and as an input.
 CutView = tuple[ValuePath, int | None, Any, Any]
 #: Held while the passes or the sums of a tap change.
 _lock = threading.RLock()
@@ -39,7 +39,7 @@ class BackwardRecords:
     """Tap calls and write the gradients that arrive. Safe to use from the framework's threads.
 
     files: takes a record's name and returns whether its tensors are written to files.
-    alarm: looks at the gradients, where somebody is to.
+    alarm: looks for gradients that are not finite, where `on_non_finite` asks for that.
     """
 
     _plan: Plan
@@ -67,7 +67,7 @@ class BackwardRecords:
 
     @property
     def may_come(self) -> bool:
-        """Return whether a call had a graph that a backward pass can go through, as far as calls are tapped."""
+        """Return whether a backward pass may come: a call had a graph for it, or no calls are tapped."""
         return bool(self._taps) or not any(self._wants.values())
 
     def leftovers(self) -> None:
@@ -96,7 +96,7 @@ class BackwardRecords:
         """Record gradients of one call.
 
         number: the backward pass among those of the call, from 0.
-        of_outputs, of_inputs: the gradients with their paths, of inputs with every path.
+        of_outputs, of_inputs: as in `gradients.OfOutputs`, `gradients.OfInputs`.
         partial_sum: whether the gradients of inputs lack a share.
         waiting: the slots that this pass has yet to fill, with its first gradients.
         texts: the gradients that this call of a hook has described before.
@@ -148,7 +148,7 @@ class BackwardRecords:
             thread.inside -= 1
 
     def _awaited(self, slots: Sequence[events.Slot]) -> Sequence[events.Slot]:
-        """Return those of the slots that are yet to be filled which are recorded."""
+        """Return the slots, all yet to be filled, without those whose gradients are not recorded."""
         found = [slot for slot in slots if self._wants[str(slot[0])]]
         self._stream.waiting |= bool(found)
         return found
@@ -164,7 +164,7 @@ class BackwardRecords:
     ) -> bytes:
         """Describe one gradient; a fault costs this one alone, and its slot says so.
 
-        places: every argument that its input is: it is written at each of them, and names the others.
+        places: every path that its input has in the arguments: the gradient is written at each, and names the others.
         """
         if id(g) in texts and not placement.wants_file:
             _, text = texts[id(g)]
@@ -195,14 +195,14 @@ class GradientTap:
     emit: takes the gradients that are whole.
     paths: for each different input, every path that it has in the arguments.
     need: for each different input, how many shares its gradient has.
-    outputs: the path of each output whose gradient comes, where not all comes at once; else nothing.
-    untold, leaking: what `untold` returns of the call.
+    outputs: the path of each output whose gradient comes; empty where all gradients of a pass come at once.
+    untold, leaking: what `gradients.untold` returns for the call.
     passes: the framework's number of each backward pass that ran -> its number from 0.
-    count: how many passes that is.
+    count: how many passes ran.
     sums: (number of the pass, index of an input) -> how many shares have arrived, and their sum.
-    told: the passes of which the slots that wait were said.
+    told: the passes for which the slots that wait for gradients were told.
 
-    Of every call there is one as long as its graph lives: it has few objects that Python's collector looks at.
+    Each call has a tap for as long as its graph lives, so a tap has few objects for Python's garbage collector.
     """
 
     autograd: Autograd
@@ -234,7 +234,7 @@ class GradientTap:
         made: (output number, path) of the outputs that it made.
         through: (output number, index of an input) that it passes on untouched.
         consumed: (edge number, index) of the inputs that it uses.
-        views: those that were written in place.
+        views: its outputs or inputs that are views written in place.
         texts: the gradients that this call of the hook has described before.
         """
         passes, need = self.passes, self.need

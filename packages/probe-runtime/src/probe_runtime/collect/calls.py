@@ -39,8 +39,8 @@ class Call:
     edges: what the gradient taps remember of its inputs.
     form: the form of its arguments in the backward record; once the call has ended, the forms of that record's
         ``input`` and ``output``.
-    given: what it got, as JSON, where somebody looks at it (`Alarm`).
-    line: the user's line that made it; likewise.
+    given: what the call got, as JSON, where an `Alarm` looks at it.
+    line: the user's line that made the call, where an `Alarm` looks at it.
     """
 
     key: str
@@ -93,7 +93,7 @@ class Calls:
         self._forward = plan.keep.forward or plan.structure
 
     def go_on(self, others: Calls) -> None:
-        """Number the calls together with these."""
+        """Number calls together with ``others``: share their numbers and segments."""
         self.segments, self.numbers = others.segments, others.numbers
 
     def begin(self, key: str, *, module: bool) -> Call:
@@ -102,7 +102,7 @@ class Calls:
         A recomputed call has the number of its first run, and takes no new one.
 
         key: the record names without number and direction.
-        module: whether it is that of a module.
+        module: whether the call is a module's.
         """
         segments = self.segments
         replay = segments.replay

@@ -74,7 +74,7 @@ class FrameTable:
         self._numbers = itertools.count()
 
     def intern(self, above: int = 0, anchor: Anchor | None = None) -> Known:
-        """Return what is known of the stack from a frame above the caller's on.
+        """Return what is known of the stack that begins ``above`` frames further out than the caller.
 
         anchor: where the walk along the frames may end, as all further out is as it was.
         """

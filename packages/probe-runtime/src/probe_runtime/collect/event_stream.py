@@ -17,10 +17,10 @@ from probe_runtime.notice import notice
 class EventStream:
     """Append events while ``alive``, and count faults by the place where they happened.
 
-    append: writes one event; that of the writer itself, so that no call lies between. A full disk ends the collection.
+    append: writes one event: the writer's own method, which saves a call. A full disk ends the collection.
     on: whether calls are recorded.
     alive: whether anything is recorded, gradients included.
-    waiting: whether slots were said to wait since the last `over`.
+    waiting: whether an event since the last `over` has said that slots wait for gradients.
     broken: why the collection ended early; None if it did not.
     off: the places that had too many faults.
     max_faults: how many faults are too many.
@@ -77,7 +77,7 @@ class EventStream:
             self.off.add(where)
         what = f"recording {what}: "
         try:
-            own = count == 1 and not isinstance(error, OSError)  # those are the machine's
+            own = count == 1 and not isinstance(error, OSError)  # an OSError is the machine's fault, not Probe's
             text = "".join(traceback.format_exception(error)) if own else error_text(error)
             self.append(events.fault(where, what + text))
         except unsignalled(Exception):

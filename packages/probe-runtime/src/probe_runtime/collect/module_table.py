@@ -85,7 +85,7 @@ class AnyModuleTable(ABC):
     def _note_unregistered(self) -> None:
         """List modules in `not_seen` that a model keeps in plain lists, tuples and dicts alone, or does not name.
 
-        Where there is none it takes a few calls for all modules together. No code of the user's runs.
+        Where there are none, this takes a few calls for all modules together. No code of the user's runs.
         """
         several = len(self.roots) > 1
         models = [(f"model {i}" if several else "the model", m) for i, m in enumerate(self.roots.values())]
@@ -109,7 +109,7 @@ class AnyModuleTable(ABC):
     def note_changes(self) -> None:
         """List in `not_seen` what came into the models, or left them uncalled, since they were added.
 
-        Where nothing did it takes a few calls for all modules together, and no code of the user's runs.
+        Where nothing changed, this takes a few calls for all modules together, and no code of the user's runs.
         """
         before = self._registered
         if self._children().keys() == before.keys():
@@ -130,20 +130,20 @@ class AnyModuleTable(ABC):
             self.not_seen[base] = "taken out of the model, or replaced, while started; not called until then"
 
     def _children(self) -> dict[int, Any]:
-        """Return the modules that are registered in those that were met, by id."""
+        """Return id -> module of the modules that are registered in a model, or in a module met below it."""
         met = [
             *self.roots.values(),
             *self.passed.values(),
             *[e.module for e in self.entries.values() if e.base],
         ]
         tables: Iterable[Any] = map(dict.get, _attributes(met), repeat(self.registry))
-        # TorchScript's are none of these, and do not change.
+        # TorchScript's registries are of other classes, and do not change.
         plain = [x for x in tables if (kind := type(x)) is dict or kind is OrderedDict]
         found = list(chain.from_iterable(map(dict.values, plain)))
         return dict(zip(map(id, found), found, strict=True))
 
     def _modules_in(self, values: Iterable[Any]) -> set[int]:
-        """Return the ids of the modules that lie in those of these values that are nests."""
+        """Return the ids of the modules inside those values that are lists, tuples or dicts, which may be nested."""
         found: list[Any] = []
         level = list(values)
         for _ in range(_DEEPEST):
@@ -165,7 +165,7 @@ class AnyModuleTable(ABC):
     @property
     @abstractmethod
     def registry(self) -> str:
-        """Return the attribute in which a module has those that it is made of."""
+        """Return the name of the attribute in which a module has its child modules."""
 
     @abstractmethod
     def roots_of(self, model: Any) -> tuple[Any, ...]:
@@ -188,7 +188,7 @@ class AnyModuleTable(ABC):
         """Yield (name, why) of every tracked module that was not called while collecting."""
 
 
-#: How deep nests in a module's attributes are looked into, and at how much of each.
+#: How deep lists, tuples and dicts in a module's attributes are searched, and how many items of each.
 _DEEPEST, _MOST = 3, 1000
 _LOST = "they, and what is inside them, have no records"
 
@@ -201,8 +201,8 @@ def models_of(model: object, kind: type, noun: str, more: str = "") -> tuple[Any
     """Return the model, or the models of a list or tuple; () for None. Raises UsageError when it is neither.
 
     kind: the class of modules.
-    noun: what it is called.
-    more: what the error says besides.
+    noun: what the error calls a module.
+    more: what else the error says.
     """
     if model is None:
         return ()

@@ -19,7 +19,7 @@ class Plan:
     keep: the parts of records that are kept.
     structure: whether only call tree and stacks are recorded.
     files: whether every tensor is written to a file.
-    tensor_list: whether the tensors of some names are.
+    tensor_list: whether the tensors of records with some names are written to files.
     construct: whether the call tree is recorded (construct.json).
     stacks: whether stacks are recorded (stack.json).
     on_non_finite: what happens where values begin that are not finite.

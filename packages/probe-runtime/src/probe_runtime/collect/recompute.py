@@ -60,7 +60,10 @@ class SegmentState(threading.local):
 
     @contextmanager
     def first(self, segment: Segment) -> Iterator[None]:
-        """Enter the first run of ``segment``; inside a recomputation, that of a checkpoint is part of it."""
+        """Enter the first run of ``segment``, a checkpoint.
+
+        Inside a recomputation the segment gets the numbers of the calls that are recomputed.
+        """
         if self.replay is not None:
             inside = self.replay.inside
             inside.append(segment)

@@ -279,7 +279,7 @@ class Recorder:
         first = forward and not redo
         stack = None
         if first and self.plan.stacks:
-            # This and begin() are Probe's.
+            # The two innermost frames, this one and that of begin(), are Probe's.
             stack, is_new, frames, call.stack = self._frames.intern(2, self.thread.anchor)
             if is_new:
                 self._append(events.frames(stack, frames))
@@ -347,7 +347,7 @@ class Recorder:
         return "pb", (parameters, self._named(call, "buffers", present))
 
     def _named(self, call: Call, label: str, own: Iterable[tuple[str, Any]]) -> bytes:
-        """Return tensors that a module has under names as JSON. label: the key of the record that they stand under."""
+        """Return a module's named tensors as JSON. label: the key of the record under which they stand."""
         placement = Placement(call.name, "parameters", call.keep_files, label=label)
         tensor = self._leaf.tensor
         values = [json_key(name) + tensor(placement, t, (name,)) for name, t in own]
@@ -379,13 +379,13 @@ class Recorder:
 
 
 def _in_order(named: Found, kwargs: Kwargs, count: int) -> Found:
-    """Return the tensors in keyword arguments by their places behind ``count`` arguments without a keyword."""
+    """Return the tensors in keyword arguments, the keywords numbered on after ``count`` positional arguments."""
     places = {key: count + i for i, key in enumerate(kwargs)}
     return [((places[str.__str__(path[0])], *path[1:]), t) for path, t in named]
 
 
 class _Collective(dict[str, bool]):
-    """Whether a function is a collective: its kind (`Label`) -> whether that begins as theirs do."""
+    """A function's kind (`Label`) -> whether it is a collective, whose kinds begin with one of ``prefixes``."""
 
     def __init__(self, prefixes: tuple[str, ...]) -> None:
         self._prefixes = prefixes
@@ -395,7 +395,7 @@ class _Collective(dict[str, bool]):
 
 
 class Target:
-    """The tap that patched functions keep; ``recorder`` is that of the open step, or None."""
+    """The tap that patched functions keep; ``recorder`` is the recorder of the open step, or None."""
 
     __slots__ = ("recorder",)
 

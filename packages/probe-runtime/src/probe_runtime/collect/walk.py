@@ -64,7 +64,10 @@ class Walk:
         }
 
     def value(self, placement: Placement, value: Any) -> Described:
-        """Return one value, and its form, in which what is empty is empty. placement: gets the tensors in it."""
+        """Return the JSON of one value, and its form, in which an empty container stays an empty container.
+
+        placement: gets the tensors in the value.
+        """
         walk = _Whole(self, placement)
         with walk.aside:
             return walk.describe(value)

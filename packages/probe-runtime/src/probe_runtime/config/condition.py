@@ -1,4 +1,4 @@
-"""Say what calls for attention in a run: the items of the key `when`. They are parsed, and never evaluated."""
+"""Parse the conditions that call for attention in a run: the items of the key `when`. None is run as code."""
 
 import math
 import re

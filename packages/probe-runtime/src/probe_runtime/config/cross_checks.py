@@ -45,7 +45,7 @@ def _conditions(config: Config, locate: LocateKey) -> Iterator[Problem]:
 
 
 def _rows_for(condition: Condition, config: Config, at: str) -> Iterator[Problem]:
-    """Yield what a condition looks at and the rows of task `watch` do not have."""
+    """Yield a problem where a condition looks at numbers that the rows of task `watch` do not have."""
     if condition.kind == "non_finite" and condition.subject == "backward":
         yield Problem(at, f"{condition.text!r}: task 'watch' has no numbers of the backward pass.",
                       'Write "non_finite(gradients)".')  # fmt: skip
@@ -55,7 +55,7 @@ def _rows_for(condition: Condition, config: Config, at: str) -> Iterator[Problem
 
 
 def _numbers_for(condition: Condition, config: Config, at: str) -> Iterator[Problem]:
-    """Yield what keeps a configuration from recording the numbers that a condition looks at."""
+    """Yield a problem where the configuration does not record the numbers that a condition looks at."""
     what = f"{condition.text!r} looks at numbers,"
     if not config.kind.values:
         yield Problem(

@@ -47,7 +47,7 @@ class ConfigSource:
         return resolve(self._first, **self.arguments)
 
     def changed(self) -> bool:
-        """Return whether the file is another than the one that was read last: one look at the disk."""
+        """Return whether the file has changed since it was read, or since the last call. Looks at the disk once."""
         if self.path is None:
             return False
         before, self._seen = self._seen, _state(self.path)
@@ -86,7 +86,7 @@ def _absolute(path: Any) -> Any:
 
 
 def _state(path: str) -> tuple[int, ...] | None:
-    """Return what tells a file from itself after it was written to; None where there is none."""
+    """Return what changes when a file is written to (time, size, inode); None where there is no file."""
     try:
         state = os.stat(path)
     except (OSError, TypeError, ValueError):

@@ -129,7 +129,7 @@ def mapping(
 ) -> Check:
     """Return a check for a mapping of ``keys``, which is kept as an object of the class ``make``.
 
-    what: says in a message of another value what it does not do.
+    what: what the message says of a value that is no mapping.
     required: keys that must be there.
     """
 

@@ -1,4 +1,4 @@
-"""Write a file whose bytes an earlier one has as a second name of that one."""
+"""Write equal bytes once: a file with the bytes of an earlier file becomes a second name of that file."""
 
 from collections.abc import Sequence
 

@@ -46,8 +46,8 @@ class Leaf:
         options: what to describe.
         coverage: counts what was seen and recorded.
         append: takes events of the journal.
-        numbers: gives the numbers of the step's holes, where there is another leaf.
-        summary: gets the numbers of tensors; likewise.
+        numbers: gives the numbers of the step's holes, where the step has another leaf.
+        summary: gets the numbers of tensors, where the step has another leaf.
         """
         self._o = options
         self._coverage = coverage

@@ -15,7 +15,7 @@ from probe_format.values import ValuePath
 class FileNames:
     """The names of the tensor files of one value, apart from those of all others in its step. Safe from many threads.
 
-    claimed: these names.
+    claimed: the names of this value's files.
     """
 
     claimed: list[str] = field(factory=list)

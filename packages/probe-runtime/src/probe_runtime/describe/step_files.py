@@ -33,7 +33,7 @@ class StepFiles:
     coverage: counts files that failed.
     append: takes the events of deferred files, and of what failed (spec/journal.md).
     numbers: gives the numbers of holes.
-    write: makes a file in another way.
+    write: makes a file, in place of the store.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class StepFiles:
     def limit(self, limited: Callable[[WriteFile, int], WriteFile]) -> None:
         """Write within a limit.
 
-        limited: takes what writes a file, and the block of which a file takes a multiple, and returns one that raises
-        NoRoom beyond the limit.
+        limited: takes the function that writes a file, and the block of which a file takes a multiple; returns a
+            function that does the same, but raises NoRoom beyond the limit.
         """
         self._write = self._shared(limited(self._make, self._store.block))
 
@@ -75,11 +75,11 @@ class StepFiles:
 
         placement: the part of a record that the tensor is in.
         path: the path of the tensor in that part.
-        suffix: of the file name, ``npy``.
+        suffix: the suffix of the file name, ``npy``.
         parts: the pieces of the file, which may change after this returns.
-        number: of the hole, where there is one for this file already.
+        number: the number of the hole, where there is one for this file already.
 
-        Raises OSError when the disk is full, unless deferred or the placement takes that.
+        Raises OSError when the disk is full, unless files are deferred or the placement takes the error (`lost`).
         """
         claim = tensor_file_name if placement.names is None else placement.names.claim
         name = claim(placement.record, placement.category, path, suffix)

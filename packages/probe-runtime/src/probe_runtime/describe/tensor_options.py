@@ -70,7 +70,7 @@ def summarise(
 
     path: its path in the placement.
     tensor: the keys of the object.
-    numbers: gives its place among all, where some come late.
+    numbers: gives the tensor's place in the order of all tensors, where the numbers of some come late.
     """
     norm = tensor.get("Norm")
     # Norms of integers are left out: token ids are large without being a sign of trouble.

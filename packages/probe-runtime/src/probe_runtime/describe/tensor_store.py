@@ -23,7 +23,7 @@ FULL = 256 << 20
 
 
 class OwnFiles:
-    """Make a file of each. A second name is a hard link; a copy where the file system has none.
+    """Keep each tensor file as a file of its own. A second name is a hard link; a copy where there are none.
 
     block: a file takes a multiple of so many bytes.
     """
@@ -35,7 +35,7 @@ class OwnFiles:
         return write_parts(name, parts, folder)
 
     def name_again(self, source: str, target: str, crc: int, folder: Folder) -> bool:
-        """Give a file of this CRC-32 a second name, which no other file has then. Returns False where it is gone."""
+        """Give a file of this CRC-32 a second name, which no other file has then. Return False if it is gone."""
         at = folder.fd
         try:
             os.link(source, target, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
@@ -58,9 +58,9 @@ class OwnFiles:
 
 @define
 class _Pack:
-    """One that is appended to.
+    """A pack that is appended to.
 
-    name: of its file.
+    name: the name of its file.
     end: how many bytes it has.
     """
 
@@ -70,7 +70,7 @@ class _Pack:
 
 
 class PackedFiles:
-    """Do the same in packs, which no other object and no other process appends to. Safe to use from many threads."""
+    """Append tensor files to packs, which no other object or process appends to. Safe to use from many threads."""
 
     block = 128
 
@@ -94,7 +94,7 @@ class PackedFiles:
     def _append(
         self, name: str, parts: Sequence[Buffer], crc: int, folder: Folder, *, again: bool = False
     ) -> None:
-        """Append an entry. again: its content is the name of another, whose tensor file it is too."""
+        """Append an entry. again: its content is the name of an earlier entry, whose tensor file it shares."""
         pack = self._taken(folder)
         size = byte_count(parts)
         head = entry_head(pack.end, name, size, crc, again=again)
@@ -113,9 +113,9 @@ class PackedFiles:
         self._give_back(pack)
 
     def _taken(self, folder: Folder) -> _Pack:
-        """Return the pack to append to; a new one where there is none, it is full, or a fork()ed child's parent's.
+        """Return the pack to append to; a new one where there is none, it is full, or the parent of this fork has it.
 
-        Nobody else has it until it is given back: a signal handler that comes meanwhile appends to one of its own.
+        Nobody else has it until it is given back: a signal handler that comes meanwhile appends to a pack of its own.
         """
         pack, self._pack = self._pack, None
         if pack is not None and pack.end < FULL and self._pid == os.getpid():

@@ -63,8 +63,8 @@ class ApiFile:
     file: its apis.yaml: sections with lists of names; `more` (may be missing) and `views` with more of each; and
         `risk_level`.
     sections: name of a section -> (prefix of the labels, dotted paths of the objects that carry the names).
-    whole: how the names begin that records have as they are. msprobe does not record them: Torch.erf.0 must be the
-        first torch.erf, whatever torch.special.erf does.
+    whole: beginnings of the names that records have uncut (see `Api.api`). msprobe does not record these functions:
+        Torch.erf.0 must be the first torch.erf, whatever torch.special.erf does.
     is_composite: returns whether the calls inside a function are recorded too.
     example: a line of a user's file, for error messages.
     known: the file where the names can be read, for error messages: "probe_torch/apis.yaml".
@@ -161,7 +161,7 @@ def _with_user_file(apis: list[Api], path: Path, text: Mapping[str, Any], source
 
 
 def _sections_in(path: Path, how: str) -> Mapping[Any, Any]:
-    """Return what a user's file holds. Raises ConfigError where that is no sections. how: they are written."""
+    """Return the sections in a user's file. Raises ConfigError where it has none. how: the remedy in the message."""
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)

@@ -47,7 +47,7 @@ class Scan:
     """Modules below a skipped one that are searched like a user's own."""
 
     def namespace(self, name: str, module: Any) -> Namespace | None:
-        """Return the namespace of a module that is searched; None for another. Some are objects of another kind."""
+        """Return the namespace of a module that is searched, else None. Some "modules" are objects of other kinds."""
         if name.partition(".")[0] in self.skipped and not name.startswith(self.within):
             return None
         namespace = getattr(module, "__dict__", None)
@@ -55,7 +55,7 @@ class Scan:
 
 
 class EarlyBindings:
-    """Find names bound early in all modules: in those that are installed among packages once, in a user's at each time.
+    """Find names bound early in all modules: in those that are installed as packages once, in the user's every time.
 
     A name that an installed module binds later is not found.
     """
@@ -86,7 +86,7 @@ class EarlyBindings:
         return [*self._installed, *self._in_users(originals)]
 
     def _was_replaced(self) -> bool:
-        """Return whether another module stands under the name of a user's, which `last_import` does not tell."""
+        """Return whether a module of the user's was replaced under its name, which `last_import` does not tell."""
         return any(self._known.get(id(sys.modules.get(name))) != name for name in self._users)
 
     def _in_users(self, originals: Originals) -> Iterator[Holder]:
@@ -100,7 +100,7 @@ class EarlyBindings:
 
 
 def last_import() -> tuple[Any, ...]:
-    """Return what is another thing as soon as a module is imported: the last one, and how many there are."""
+    """Return a value that changes with each import: the last module, and how many there are."""
     while True:
         try:
             name = next(reversed(sys.modules))

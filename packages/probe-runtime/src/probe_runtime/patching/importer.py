@@ -1,4 +1,4 @@
-"""Run the code of modules within a context when they are imported: with the originals in place, for one."""
+"""Run the code of modules that are imported within a context, such as one in which the originals are in place."""
 
 import importlib.abc
 import sys

@@ -1,4 +1,4 @@
-"""Find out whether anybody has kept a replacement that was in place, and put originals where it is held."""
+"""Find the replacements that user code has kept while they were in place, and put originals where it holds them."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -24,8 +24,8 @@ def functions_of(places: Iterable[Place]) -> OwnTuple:
 class Stray:
     """A replacement that user code has kept where it cannot be taken back, and can pass on at any time.
 
-    before: how many references there were to it and to what holds it in its place, before anybody kept one, beyond
-        those that there are to each: tables of ours come and go.
+    before: how many references there were to ``stood.replacement`` and to ``stood.ours`` before anybody kept one,
+        beyond those that every replacement has (`_beyond_all`): tables of Probe's come and go.
     """
 
     stood: Stood
@@ -39,19 +39,19 @@ class KeptCopies:
         self._noted: list[tuple[OwnTuple, list[int]]] = []
 
     def note(self, functions: OwnTuple) -> None:
-        """Count the references to these before they are put in place."""
+        """Count the references to these functions before they are put in place."""
         self._noted.append((functions, _references(functions)))
 
     @contextmanager
     def tables_change(self) -> Iterator[None]:
-        """Count no reference that tables of ours take or give up within this region; nothing is replaced there."""
+        """Count no reference that Probe's own tables take or drop within this region; nothing is replaced there."""
         counts = [_references(functions) for functions, _ in self._noted]
         yield
         for (functions, before), was in zip(self._noted, counts, strict=True):
             before[:] = [n + m - k for n, m, k in zip(before, _references(functions), was, strict=True)]
 
     def gained(self, places: Iterable[Place]) -> list[Stood]:
-        """Return those that are held more often than before; call it when they are taken back."""
+        """Return the replacements that are held more often than before; call it when they are taken back."""
         gained: set[int] = set()
         for functions, before in self._noted:
             now = _references(functions)
@@ -64,9 +64,9 @@ class KeptCopies:
         return [each for each in stood if not gained.isdisjoint((id(each.replacement), id(each.ours)))]
 
     def give_back(self, places: Iterable[Place]) -> list[Stood]:
-        """Put the original wherever somebody has kept a replacement. Return those that were kept.
+        """Put the original wherever somebody has kept a replacement. Return the replacements that were kept.
 
-        A local variable of a function that runs cannot be changed, nor what is made of a class.
+        A local variable of a running function cannot be changed, nor an instance of a replacement that is a class.
         """
         gained = self.gained(places)
         functions = [stood for stood in gained if not isinstance(stood.replacement, type)]
@@ -77,7 +77,8 @@ class KeptCopies:
     def strays(self, places: Iterable[Place], known: Iterable[Stray]) -> list[Stray]:
         """Return the replacements that somebody holds; call it when they are taken back.
 
-        known: those of before. One that is passed on is not held more often than at the last start.
+        known: the strays of before. A stray that was passed on is held no more often than at the last start, so the
+            counts since then do not show it.
         """
         before, now = dict[int, int](), dict[int, int]()
         for functions, noted in self._noted:
@@ -98,7 +99,7 @@ class KeptCopies:
 
 
 def _references(functions: OwnTuple) -> list[int]:
-    """Return how many references there are to each; counted whole, as who goes over them holds one."""
+    """Return how many references there are to each function; in one call of `map`, as a loop would hold one more."""
     return list(map(getrefcount, functions))
 
 

@@ -59,11 +59,13 @@ def name_of(owner: Any) -> str:
 
 
 def function_of(apis: Iterable[Api], prefix: str, api: str, resolve: Callable[[str], Any]) -> Function:
-    """Return the listed function that records name by these two parts of a label.
+    """Return the listed function whose records begin with ``prefix`` and ``api``, the two parts of its label.
 
-    apis: the list; a name that stands in it twice is of no use, but for `_SAME`.
+    apis: the list of functions.
     resolve: as for `Listed`.
-    Raises ProbeError with the reason where it has none, or this version of the framework has not.
+
+    Raises ProbeError where two functions have the label (but for `_SAME`), and where the list or this version of the
+    framework has no such function.
     """
     names = [each for each in apis if (each.prefix, each.api) == (prefix, api)]
     if len({each.name for each in names}) > 1 and api not in _SAME:
@@ -113,7 +115,7 @@ class Listed:
         """The names that have no place -> why."""
 
     def look_up(self) -> None:
-        """Look up what was not found yet, or belongs to another object now."""
+        """Look up the names that were not found yet, or whose owner is another object now."""
         self.missing = {}
         for path, listed in self._listed.items():
             owner, found = self._resolve(path), self._found[path]

@@ -27,9 +27,10 @@ def others_noted(what: str) -> Iterator[None]:
 
 
 def _times() -> dict[int | None, object]:
-    """Return for how long each other thread that Python knows has run; where it is not told, something new each time.
+    """Return id -> CPU time of each other thread that Python knows; where that is not known, a new object each time.
 
-    By the clock of a thread that pthread_getcpuclockid() of Linux gives, which must not be asked for one that ended.
+    The time is that of the clock which pthread_getcpuclockid() of Linux would name; that function must not be asked
+    for a thread that has ended.
     """
     here = threading.get_ident()
     others = [t for t in threading.enumerate() if t.ident != here and not t.name.startswith(_OURS)]

@@ -31,9 +31,9 @@ class Prepared:
     """What is replaced for one list of functions, made ready once per process.
 
     listed: the places of the listed names.
-    guests: places that are replaced with them, and whose calls are not recorded.
+    guests: places that are replaced along with the listed ones, and whose calls are not recorded.
     originals: what stands in for which function; the first place of a function counts (F.conv2d, not torch.conv2d).
-    owners: the ids of the namespaces of the modules that own them.
+    owners: the ids of the namespaces of the modules that own the places.
     """
 
     def __init__(self, listed: Listed, guests: Callable[[], list[Place]], scan: Scan) -> None:
@@ -49,7 +49,7 @@ class Prepared:
         self._imported: Any = None
 
     def update(self) -> None:
-        """Bring it up to date with the modules that are imported, and with what other code has put in places."""
+        """Bring the places up to date with the modules imported by now, and with what other code has put there."""
         changed = False
         if (imported := last_import()) != self._imported:
             self._imported = imported
@@ -66,7 +66,7 @@ class Prepared:
 
 @define(eq=False)
 class Patches:
-    """Send every call of a listed function of one framework, which comes in as functions, through `tap`, while applied.
+    """Send every call of a listed function of one framework through `tap`, while applied.
 
     tap: the function that gets the calls (`switch.Tap`).
     switch: where the framework's wrappers find the tap.
@@ -93,7 +93,7 @@ class Patches:
     _suspensions: list[int] = field(factory=list)  # the thread of each
     _custom: list[Place] = field(factory=list)  # of registered functions
     _tables: list[PlaceTable] = field(factory=list)  # of all that are replaced while applied
-    # Those of them in which the user has put something while applied.
+    # The places in which the user has put something while applied.
     _taken: list[Place] = field(factory=list)
     _early: list[Holder] = field(factory=list)
     _models: tuple[Any, ...] = ()
@@ -116,7 +116,7 @@ class Patches:
 
     @property
     def applied(self) -> bool:
-        """Return whether it is between `apply` and `undo`."""
+        """Return whether the patches are between `apply` and `undo`."""
         return self._depth > 0
 
     def apply(self, *models: Any) -> None:
@@ -237,7 +237,7 @@ class Patches:
                 self._custom, self._searched = kept, None
 
     def register_those_of(self, other: Patches) -> None:
-        """Record the registered functions of other patches, which are of the same framework; for those not applied."""
+        """Record the functions registered with other patches of this framework. Does nothing while applied."""
         if not self.applied:
             self._custom, self._searched = list(other._custom), None
 
@@ -306,7 +306,7 @@ class Patches:
 
 
 def _once_each(places: Iterable[Place]) -> list[Place]:
-    """Return the places without those of a name that came before."""
+    """Return the first place of each name of each owner."""
     found: dict[tuple[int, str], Place] = {}
     for place in places:
         found.setdefault((id(place.owner), place.name), place)

@@ -1,7 +1,7 @@
 """Replace a function where it is held: in an attribute, an item of a dict or list, or a default argument.
 
-An attribute is a `Place`: (owner, name, ours, theirs). Putting ours there and taking it back each compare first: what
-somebody else has put there meanwhile is theirs from then on, and stays.
+An attribute is a `Place`: owner, name, what was there ("theirs") and its replacement ("ours"). Putting ours there and
+taking it back each compare first: what somebody else has put there meanwhile is theirs from then on, and stays.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ class _Absent:
 ABSENT: Any = _Absent()
 """Marks an attribute that the owner inherits: it has no raw value, and putting it back means deleting it."""
 unseen: dict[str, str] = {}
-"""The calls that could not be seen, and why; whoever tells of them takes them out."""
+"""Calls that could not be seen -> why; the code that reports them takes them out."""
 _PUT_BACK = "somebody else put back there what was there before start(), so these calls read as never made"
 
 
@@ -47,7 +47,10 @@ class Stood:
 
     @property
     def pairs(self) -> tuple[tuple[Any, Any], ...]:
-        """Return what users can hold of ours, and what takes its place: a class may need what it held itself."""
+        """Return pairs (object of ours that user code can hold, what takes its place); two for a static method.
+
+        The function and the object around it are apart, as a class may need back the very object that it held.
+        """
         held = self.original if self.theirs is ABSENT else self.theirs
         function = () if self.ours is self.replacement else ((self.replacement, self.original),)
         return *function, (self.ours, held)
@@ -63,7 +66,7 @@ class Place:
     now: what was there when it was last looked up.
     first: what was there when it was looked up first, most often the framework's own function.
     is_put: whether ours was put there, and not taken back yet.
-    holders: how many hold it replaced.
+    holders: how many callers of `registry.replaced` have it replaced now.
     """
 
     owner: Any
@@ -84,7 +87,7 @@ class Place:
         return (self.now,) if self.now is self.first else (self.now, self.first)
 
     def check(self) -> bool:
-        """Look up anew what is there, if it is something else than before; return whether it is."""
+        """Look up anew what is there if it has changed since; return whether it has."""
         held = _held_by(self.owner, self.name)
         if held is self.now.theirs:
             if held is not ABSENT or getattr(self.owner, self.name, ABSENT) == self.now.original:
@@ -140,7 +143,7 @@ class Known(NamedTuple):
 
     place: its place.
     theirs: what it stands in for there.
-    original: the function in that.
+    original: the function in ``theirs``.
     """
 
     replacement: weakref.ref[Any]
@@ -150,11 +153,11 @@ class Known(NamedTuple):
 
 
 _stand_ins: dict[int, Known] = {}
-"""id(replacement) -> what is known of it: replacements of one function are equal."""
+"""id(replacement) -> what is known of it. By id, as replacements of one function compare equal."""
 
 
 def layered() -> set[int]:
-    """Return the ids of replacements that another place holds, as it was looked up while they were in place."""
+    """Return the ids of replacements that another place took for its original, as they were in place then."""
     known = _stand_ins.copy().values()
     return {id(each.original) for each in known if _known(each.theirs) is not None}
 
@@ -162,7 +165,7 @@ def layered() -> set[int]:
 def own_holders() -> set[int]:
     """Return the ids of replacements, and of the cells and attributes in which they hold what they stand in for.
 
-    That may be another replacement: one of a method that is inherited, made while the method was replaced.
+    A replacement may stand in for another one: for an inherited method that was replaced when this one was made.
     """
     found = set(_stand_ins)
     replacements: list[Any] = [known.replacement() for known in _stand_ins.copy().values()]
@@ -182,7 +185,10 @@ def _is_taken_back(known: Known | None) -> bool:
 
 
 def _behind(held: Any) -> Any:
-    """Return what a place held behind replacements that are taken back now: somebody may have put one there again."""
+    """Return what a place holds; if that is a replacement already taken back, what the replacement stood in for.
+
+    Somebody may have put such a replacement there again.
+    """
     while _is_taken_back(known := _known(held)):
         held = known.theirs  # type: ignore[union-attr]
     return held
@@ -226,7 +232,7 @@ def originals_by_id() -> dict[int, Any]:
 
 
 class Holder:
-    """A holder of a function that was found; putting and taking back are one exchange in both directions."""
+    """What was found to hold a function; putting and taking back are the same exchange in opposite directions."""
 
     __slots__ = ()
     stood: Stood

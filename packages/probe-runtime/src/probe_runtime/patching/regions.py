@@ -1,4 +1,4 @@
-"""Frame the regions of a step outside the model: some get a node (optimizers), some are not recorded."""
+"""Mark the regions of a step outside the model: some get a node for their calls (optimizers), some are left out."""
 
 import functools
 import threading
@@ -19,8 +19,8 @@ Node = Callable[[str], None]
 class _Open(threading.local):
     """The regions that each thread is in.
 
-    of: what these nodes are of, as `Regions.started` has it.
-    nodes: outermost first.
+    of: the start (`Regions.started`) that the nodes belong to.
+    nodes: the open nodes, outermost first.
     """
 
     def __init__(self) -> None:
@@ -33,14 +33,14 @@ def _nothing(node: str) -> None:
 
 
 class Regions:
-    """Frame what belongs to a node by `push(node)` and `pop(node)`, and leave out quiet regions.
+    """Call `push(node)` and `pop(node)` around what belongs to a node, and record nothing in quiet regions.
 
-    There is one for each framework. A node inside itself is pushed once. Nothing is pushed before it is started, and
-    while the framework compiles in this thread.
+    Each framework has one. A node inside itself is pushed once. Nothing is pushed before `started`, nor while the
+    framework compiles in this thread.
     """
 
     def __init__(self, compiling: Callable[[], bool] = lambda: False) -> None:
-        """Prepare to frame nothing. compiling: returns whether the framework compiles in this thread."""
+        """Push nothing yet. compiling: returns whether the framework compiles in this thread."""
         self._quiet: dict[str, Tally] = {}
         self._compiling = compiling
         self._open = _Open()
@@ -51,7 +51,7 @@ class Regions:
 
     @contextmanager
     def started(self, push: Node, pop: Node, coverage: Coverage) -> Iterator[None]:
-        """Push nodes while open; those that this thread is in at the end are popped, those of others forgotten.
+        """Push nodes within this context. At its end this thread's open nodes are popped, other threads' forgotten.
 
         push: begins a node.
         pop: ends it; called after each push, in the same thread, also after an exception.

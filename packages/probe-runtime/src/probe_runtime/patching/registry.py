@@ -1,6 +1,6 @@
-"""The replaced places of this process: each is made ready once, then put and taken back by loops that compare.
+"""Replace places in this process, and put the originals back: each is made ready once, and compared at each change.
 
-A place is held replaced by everyone who needs it: the first puts it in place, the last takes it back.
+Several may need a place replaced at once: the first puts the replacement there, the last takes it back.
 
 Promise: off is off. Never is a copy of the original put back, or anything written over what somebody else has put there
 meanwhile. Held by tests/torch/test_off.py, tests/mindspore/test_off.py.
@@ -79,8 +79,9 @@ class PlaceTable:
     def _arrange(self) -> None:
         """Put side by side what the places hold: theirs, and ours.
 
-        _single: those in which somebody else had put something first; they are compared by themselves.
-        _inherited: owners, names and values where only a base of the owner has the name, and can be changed.
+        _single: the places that hold something else than when they were looked up first; each is compared by itself.
+        _usual: all others.
+        _inherited: the owners and names of places where only a base of the owner has the name, and can be changed.
         """
         self.functions = functions_of(self.places)
         self._stood = [each.now for each in self.places]
@@ -115,7 +116,7 @@ class PlaceTable:
         return all(map(is_, map(call, self._gets, self._names, repeat(ABSENT)), values))
 
     def check(self) -> bool:
-        """Look up anew what is there where it is something else than before; return whether it is anywhere."""
+        """Look up anew what the places hold where that has changed; return whether it has anywhere."""
         inherited = map(getattr, *self._inherited, repeat(ABSENT))
         as_before = self._holds(self._theirs) and all(map(eq, inherited, self._originals))
         singly = self._single if as_before else self.places
@@ -167,13 +168,13 @@ class PlaceTable:
 
 
 class Held:
-    """What was done until `undo`, or until the ``with`` block is left; more calls do nothing."""
+    """A change that lasts until `undo`, or until the ``with`` block is left."""
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release: Callable[[], None] | None = release
 
     def undo(self) -> None:
-        """Undo it; more calls do nothing."""
+        """Undo the change; more calls do nothing."""
         release, self._release = self._release, None
         if release is not None:
             release()
@@ -232,6 +233,9 @@ def replaced(places: Iterable[Place], done: Callable[[], None] = lambda: None) -
 
 
 def listening(listeners: list[_T], listener: _T, places: Iterable[Place]) -> Held:
-    """Keep ``places`` replaced, and what their replacements tell among ``listeners``, until the result is undone."""
+    """Keep ``places`` replaced until the result is undone, and ``listener`` among ``listeners`` meanwhile.
+
+    listeners: what the replacements call.
+    """
     listeners.append(listener)
     return replaced(places, lambda: listeners.remove(listener))

@@ -116,7 +116,8 @@ def _change(holder: Any, table: _Swaps) -> None:
 
 
 def _put_values(holder: Any, table: _Swaps) -> None:
-    # At once: a list of pairs lets the garbage collector in. A copy of what iterates by itself asks it for all.
+    # In one call: to make a list of pairs lets the garbage collector in. A dict with an __iter__ of its own is not
+    # copied, as copying asks its methods for every item.
     items = dict.copy(holder) if type(holder).__iter__ is dict.__iter__ else holder
     keys, values = list(dict.keys(items)), list(dict.values(items))
     for key, value in zip(keys, values, strict=False):

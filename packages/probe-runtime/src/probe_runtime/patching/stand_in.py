@@ -19,7 +19,7 @@ class StandIn:
     def __init__(self, call: Callable[..., Any], original: Callable[..., Any]) -> None:
         self.__call__ = call
         functools.update_wrapper(self, original)
-        # What it inherits from a method of the same name is found through its class, and not through ours.
+        # A docstring inherited from a method of the same name is found through the original's class, not this one.
         self.__doc__ = self.__doc__ or inspect.getdoc(original)
 
     __class__ = property(lambda self: self.__wrapped__.__class__)
@@ -41,7 +41,7 @@ class StandIn:
 
 
 class _AsFunctions(type):
-    """Answer who asks a class for `__get__` with that of functions; Python itself finds the class's own.
+    """Let code that asks a class for `__get__` find that of functions; Python itself finds the class's own.
 
     Dynamo (torch 2.11) compiles no attribute of a module whose class has a `__get__` in Python: it looks for it in the
     module's class, does not find it, and where the region may not break (``fullgraph=True``) that ended the run.

@@ -69,22 +69,24 @@ thread = _Muting()
 
 
 class Nested(threading.local):
-    """Whose call of ours is open in this thread, so that ours around a user's patch around ours records it once.
+    """Know which replacement of Probe's is being called in this thread, so that only the outermost records a call.
+
+    A user's patch may lie between two replacements: each is called then, for one call of the run.
 
     what: what is called.
-    by: our function whose call this is.
+    by: the replacement that is being called.
     """
 
     what: object = None
     by: object = None
 
     def is_recorded(self, what: object, by: object) -> bool:
-        """Return whether another function of ours, further out, records this call."""
+        """Return whether another replacement, further out, records this call."""
         return self.what is what and self.by is not by and self.by is not None
 
     @contextmanager
     def call(self, what: object, by: object) -> Iterator[None]:
-        """Note whose call this is, within the block."""
+        """Note, for the block, that the replacement ``by`` is being called for ``what``."""
         before, (self.what, self.by) = (self.what, self.by), (what, by)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Count the files that a dump would write, in the place of what writes them."""
+"""Count the files that a dump would write, and their bytes, instead of writing them."""
 
 import re
 from collections import Counter
@@ -76,5 +76,5 @@ class CountedFiles:
         return found.most_common(5)
 
     def allocated(self, block: int) -> int:
-        """Return the bytes that the files take on a disk. block: each takes a multiple of so many."""
+        """Return the bytes that the files take on a disk. block: each file takes a multiple of so many bytes."""
         return sum(in_blocks(size, block) for path, size in self.sizes.items() if path not in self.second)

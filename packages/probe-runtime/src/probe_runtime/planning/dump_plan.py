@@ -1,4 +1,4 @@
-"""Hold what a dump would write, and say it."""
+"""Hold what a dump would write (records, files, bytes), and put it into words."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ class DumpPlan:
     written: how many of them are files of their own; the others are second names (hard links) of those. A dump has
         fewer where different tensors have equal bytes.
     file_bytes: the size of the tensor files.
-    file_bytes_unshared: the size that they had if each name were a file of its own.
+    file_bytes_unshared: the size that they would have if each name were a file of its own.
     allocated: what documents and files take on a disk, in whole blocks.
     free: what is free where dump_path is; None where that is not known.
     steps: how many steps are on the disk at once; None where every step is dumped, and stays.

@@ -1,4 +1,4 @@
-"""Check what is to be planned, and make a plan of what a step of it wrote, whose tensor files were only counted."""
+"""Check the configuration to plan for, and make the plan from a trial step, whose tensor files were only counted."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,13 +44,13 @@ def outcome(
     files: CountedFiles,
     notes: Sequence[str],
 ) -> DumpPlan:
-    """Return the plan that a step comes to.
+    """Return the plan, from what the trial step wrote.
 
-    config: that of the dump which is planned.
-    reports: of the step; two of a step that has a part for compiled graphs.
-    folder: where it wrote its documents.
-    files: its tensor files.
-    notes: what to know about how it went.
+    config: the configuration of the planned dump.
+    reports: the reports of the step; two where it has a part for compiled graphs.
+    folder: where the step wrote its documents.
+    files: the step's tensor files.
+    notes: what to know about how the step went.
     """
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     faults = [fault for report in reports for fault in report["faults"]]
@@ -93,7 +93,7 @@ def _steps(config: Config) -> int | None:
 
 
 def _after_triggers(config: Config) -> Iterator[str]:
-    """Yield what a plan does not have of the steps that a trigger adds."""
+    """Yield a note on the steps that triggers add, which are not in the plan."""
     then = config.then
     if then is not None and then.raises:
         most = then.steps * then.times

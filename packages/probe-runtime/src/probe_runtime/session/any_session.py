@@ -1,4 +1,4 @@
-"""What a debugger needs of its session, whatever its level."""
+"""Define what a debugger needs of its session, whatever the level."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from probe_runtime.config.config import Config
 
 
 class AnySession:
-    """What a debugger calls. Here it is that of a level which records no calls: what such a level lacks does nothing.
+    """A session as a debugger calls it. Here are the methods of a level that records no calls: most do nothing.
 
     config: the configuration.
     model: the debugger's model, or None.
@@ -29,7 +29,7 @@ class AnySession:
 
     @property
     def collecting(self) -> bool:
-        """Return whether it is between start() and stop(), on a wanted step and rank."""
+        """Return whether the session is between start() and stop(), on a wanted step and rank."""
         return False
 
     def start(self, model: Any, token_range: Any, rank_id: Any = None) -> None:

@@ -28,7 +28,7 @@ class Debugger:
     """
 
     gives_way: ClassVar[Callable[[str], None] | None] = None
-    """What ends the session that nobody in the script opened, where the script opens one: takes the reason."""
+    """Ends the session that `probe run` or the job has opened, when the script opens one; takes the reason."""
     _current: ClassVar[AnySession | None] = None
     _kind: ClassVar[type[Debugger]]  # the framework's class; a user's subclass shares its current session
     _session: AnySession
@@ -82,7 +82,7 @@ class Debugger:
 
     @property
     def session(self) -> AnySession:
-        """Return what follows its calls."""
+        """Return the session that the debugger's calls go to."""
         return self._session
 
     @class_or_instance
@@ -105,7 +105,7 @@ class Debugger:
 
     @class_or_instance
     def label(self, text: str | None) -> WorkLabel:
-        """Give the calls of this thread, or of this task of asyncio, a label from here on, as of one of many requests.
+        """Label the calls of this thread, or of this asyncio task, from here on, such as by the request they serve.
 
         Each record has it, and the header lists them. As a context manager it holds until the end of the block.
 

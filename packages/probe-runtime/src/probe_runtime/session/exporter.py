@@ -20,7 +20,7 @@ from probe_runtime.notice import notice
 #: Seconds that this process waits at its end for what is left to write.
 _PATIENCE = 30.0
 _NOW = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-#: How what it has to say begins; the rest is of libraries.
+#: How the lines of that process begin; its other lines are of libraries.
 _SAYS = "probe export: "
 
 
@@ -30,8 +30,8 @@ class Exporter:
 
     It is told of each step, finds at the end what it was not told of, and ends when this process does, in whatever way.
 
-    process: it, once it is started.
-    has_trouble: whether it had something to say.
+    process: the exporting process, once it is started.
+    has_trouble: whether it has reported trouble.
     """
 
     dump_path: Path
@@ -42,7 +42,7 @@ class Exporter:
     has_trouble: bool = False
 
     def begin(self, folder: str) -> None:
-        """Start it, where this process has not yet. folder: the name of the process's folders in the steps."""
+        """Start the exporting process, unless this one has done so. folder: the name of this one's rank folders."""
         if self._pid == os.getpid():
             return
         self._pid, self.process = os.getpid(), None
@@ -63,14 +63,17 @@ class Exporter:
             self._warn(f"nothing is exported: {error_text(error)}")
 
     def tell(self, *words: bytes) -> bool:
-        """Tell it that folders are whole, and the user what it has to say. Return whether it still works."""
+        """Tell the exporting process that folders are whole, and the user what it reports. Return whether it runs.
+
+        words: the folders; a line break where no more come.
+        """
         process, line, heard = self.process, self._line, b""
         if process is None or line is None or self._pid != os.getpid():
             return False
         code = process.poll()
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(line.fd)) as end:
             end.setblocking(False)  # whatever default the run has set
-            # That it ended with words unread (ECONNRESET) comes once, before what it had to say.
+            # Where it ended with words unread, one ECONNRESET comes before what it wrote.
             for _ in range(2):
                 with contextlib.suppress(OSError):
                     while word := end.recv(1 << 16, _NOW):
@@ -86,12 +89,12 @@ class Exporter:
         return code is None
 
     def close(self) -> None:
-        """Tell it that no more steps come. It writes what is left, also when this process has ended."""
+        """Tell the exporting process that no more steps come. It writes what is left, also after this one's end."""
         self.tell(b"\n")
         _closed.append(self)
 
     def linger(self, until: float) -> None:
-        """Wait for it, unless it has trouble. until: at most until then, by the monotonic clock."""
+        """Wait until the exporting process ends, unless it has trouble. until: the latest time, by `monotonic`."""
         process = self.process
         while self.tell() and not self.has_trouble and time.monotonic() < until:
             time.sleep(0.02)

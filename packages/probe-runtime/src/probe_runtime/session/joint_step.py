@@ -1,4 +1,4 @@
-"""Run several steps as one: the parts of a step for two modes, or a step that is dumped and watched."""
+"""Run several steps as one: a step's parts for eager and compiled code, or the dump and the watch of one step."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,7 +59,7 @@ class JointStep(RunningStep):
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         for part in self.parts:
-            part.resume(model, gate and evolve(gate))  # each counts for itself
+            part.resume(model, gate and evolve(gate))  # each part counts the calls for itself
 
     def pause(self) -> None:
         for part in self.parts[::-1]:

@@ -142,7 +142,7 @@ def _copied(value: Any) -> Any:
 
 
 def _sequence(value: Any, items: list[Any]) -> Any:
-    """Return a list or tuple as ``value`` is one, with its attributes and other items."""
+    """Return a list or tuple of the class of ``value``, with its attributes and with ``items`` instead of its own."""
     kind = type(value)
     if kind in (list, tuple):
         return kind(items)

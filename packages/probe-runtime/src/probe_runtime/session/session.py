@@ -37,7 +37,7 @@ from .token_gate import TokenGate
 _live: weakref.WeakSet[Session] = weakref.WeakSet()
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_turn = threading.RLock()  # of who calls: what is put in place for a step would stay if two came at once
+_turn = threading.RLock()  # held by each call: of two at once, what one puts in place for a step would stay there
 os.register_at_fork(after_in_child=_turn._at_fork_reinit)  # type: ignore[attr-defined]
 
 
@@ -107,7 +107,7 @@ class Session(AnySession):
 
     @property
     def collecting(self) -> bool:
-        """Return whether it is between start() and stop(), on a wanted step and rank."""
+        """Return whether the session is between start() and stop(), on a wanted step and rank."""
         return self.run is not None and self.run.running
 
     # -- the user's calls -----------------------------------------------------------------------------
@@ -164,16 +164,17 @@ class Session(AnySession):
         self._take(config, opened)
 
     def follows(self, source: ConfigSource) -> bool:
-        """Return whether it is open, and reads this file again."""
+        """Return whether the session is open and reads this file again whenever the file changes."""
         return not self.closed and self.reload is not None and self.reload.source.is_same(source)
 
     def make_ready(self, *models: Any, ahead: int | None = 0) -> None:
-        """Replace functions from now on where the step that comes is wanted; nothing is recorded before `start`.
+        """Replace functions from now on if the next step is wanted; nothing is recorded before `start`.
 
-        A start() in the middle of an expression, ``loss(model(x))`` for one, is too late for what Python has looked up.
+        A start() in the middle of an expression, as ``loss(model(x))``, is too late for functions that Python has
+        looked up there already.
 
         models: searched for attributes that hold one of the functions.
-        ahead: how many steps after this one may come as well; None where it is not known yet which one comes.
+        ahead: the next step has the current number or, at most, one this much higher; None where that is not known.
         """
         numbers = range(self.step_number, self.step_number + (ahead or 0) + 1)
         raised = self._raised(self.step_number)
@@ -200,7 +201,7 @@ class Session(AnySession):
     def stop(self) -> None:
         """Stop collecting and write the files. Gradients that arrive before step() are still recorded.
 
-        Raises an error of the run that only Probe has met.
+        Raises an error of the run that Probe has met and that was not raised yet.
         """
         if self.run is None or not self.run.running:
             wanted = self._takes(self.step_number) and self.config.wants_rank(self._rank())
@@ -256,7 +257,7 @@ class Session(AnySession):
     def set_init_step(self, step: Any) -> None:
         """Number the steps from ``step``, as when a run resumes from a checkpoint.
 
-        Raises UsageError when it is not a whole number from 0 up, or while a step is being dumped.
+        Raises UsageError when ``step`` is not a whole number from 0 up, or while a step is being dumped.
         """
         first = parse_init_step(step)
         if self.run is not None:
@@ -310,7 +311,7 @@ class Session(AnySession):
     def _guarded(self, run: RunningStep, where: str) -> Iterator[None]:
         """Turn a fault of Probe into a warning: it ends the dump of this step, never the run.
 
-        What a signal's handler raises meanwhile ends it as well, and is the run's.
+        An error that a signal's handler raises meanwhile ends the dump as well, but is raised on into the run.
         """
         try:
             yield
@@ -377,7 +378,10 @@ class Session(AnySession):
         return None
 
     def _over(self, run: RunningStep | None, report: Mapping[str, Any] | None) -> None:
-        """Say which steps' files are kept, now that one is over."""
+        """Tell the budget, the triggers or the ring of kept steps, and the export that a step is over.
+
+        run: None where the step was not dumped.
+        """
         run, self._ended_early = run or self._ended_early, None
         allowance, self._allowance = self._allowance, None
         if allowance is not None and run is not None:
@@ -400,7 +404,7 @@ class Session(AnySession):
             )
 
     def _wants_model(self) -> str:
-        """Return what a user is told who gave no model where one is needed."""
+        """Return the message for a user who gave no model where one is needed."""
         return (
             f"level {self.config.level} records {self.framework.modules}, so it needs the model: start(model=...) "
             "or PrecisionDebugger(model=...). Level L1 works without."
@@ -412,7 +416,7 @@ class Session(AnySession):
         return wanted and self.config.dump_enable is not False and self._skip_step != number
 
     def _raised(self, number: int) -> SessionTriggers | None:
-        """Return the triggers, where a step is dumped because of one."""
+        """Return the triggers if one of them has this step dumped; else None."""
         return self.when if self.when is not None and self.when.of(number) is not None else None
 
     @property

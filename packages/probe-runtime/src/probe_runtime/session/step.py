@@ -30,10 +30,10 @@ Install = Callable[["DumpingStep", tuple[Any, ...]], contextlib.AbstractContextM
 
 
 class _RoomForFrames:
-    """Raise the limit of recursion while a step has it: each call of a module has fewer frames of ours than of its own.
+    """Double the recursion limit while a step is dumped: a module's call has fewer frames of Probe's than of its own.
 
-    There is one limit for all threads. One that is deeper than the limit that comes back would end the process, so it
-    stays raised then.
+    All threads share the limit. Lowering it would end the process where a thread is deeper than that, so it stays
+    raised then.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class _RoomForFrames:
 
 
 def _is_deeper(frame: FrameType | None, frames: int) -> bool:
-    """Return whether there are more frames around one."""
+    """Return whether at least ``frames`` frames are around ``frame``."""
     while frame is not None and frames:
         frame, frames = frame.f_back, frames - 1
     return frame is not None
@@ -76,7 +76,7 @@ _room_for_frames = _RoomForFrames()
 
 
 class RunningStep:
-    """What a session runs: a `DumpingStep`, several as one, or one that dumps nothing, as all is here."""
+    """A step as a session runs it: a `DumpingStep`, or several joined into one. The methods here dump nothing."""
 
     gate: TokenGate | None
     """Which calls of the model are collected; None for all."""
@@ -88,7 +88,7 @@ class RunningStep:
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Return the rank folders of all its parts that it has made."""
+        """Return the rank folders that the step has made so far, one for each of its parts."""
         return ()
 
     @property
@@ -98,19 +98,19 @@ class RunningStep:
 
     @property
     def running(self) -> bool:
-        """Return whether it is between start() and stop()."""
+        """Return whether the step is between start() and stop()."""
         raise NotImplementedError
 
     @property
     def looks(self) -> Mapping[Path, Look]:
-        """Return what was seen, since `watch_for`, of the records in each of these folders."""
+        """Return rank folder -> what was seen of its records since `watch_for`."""
         return {}
 
     def watch_for(self, moments: frozenset[str]) -> None:
-        """Look at the records when they are written. moments: the gradients of parameters that are looked at."""
+        """Look at the records when they are written. moments: see `Look`."""
 
     def limit(self, allowance: Allowance) -> None:
-        """Write no more than this, and say in the dump what that leaves out. Call it before it begins."""
+        """Write no more than the allowance, and say in the dump what that leaves out. Call this before `resume`."""
 
     def resume(self, model: Any, gate: TokenGate | None) -> None:
         """Collect from now on. Raises UsageError when the model is wrong, before anything is installed.
@@ -214,7 +214,7 @@ class DumpingStep(RunningStep):
             self._models[id(model)] = model
         roots = self.table.roots_of(model) or tuple(self.table.roots.values())
         self.gate = gate
-        unseen.clear()  # what was found by others is none of this step's
+        unseen.clear()  # calls that were missed before do not belong to this step
         with contextlib.ExitStack() as stack:
             if gate is not None:
                 for root in roots[:1]:

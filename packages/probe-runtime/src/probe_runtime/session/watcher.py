@@ -1,4 +1,4 @@
-"""See the numbers of a run for task `watch`: hooks that put them into the row of the step, and what is said of them."""
+"""Watch a run (task `watch`): hooks put a few numbers of each step into its row, and what they miss is told once."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -29,8 +29,8 @@ class Watch:
 
     config: the configuration.
     file: takes the rows.
-    columns: those of the file.
-    row: of the step that runs; None between steps.
+    columns: the columns of the file.
+    row: the row of the step that runs; None between steps.
     """
 
     config: Config
@@ -70,7 +70,10 @@ class Watch:
             self.faults = self.config.max_faults
 
     def chosen(self, wanted: Sequence[str], entries: Iterable[TrackedModule]) -> list[TrackedModule]:
-        """Return the modules in whose names an entry of `list` is; an entry that is in none is said."""
+        """Return the modules whose names contain an entry of ``wanted``; warn of each entry that no name contains.
+
+        wanted: the key `list` of the configuration.
+        """
         names = {f"{entry.base}.forward": entry for entry in entries}
         for part in wanted:
             if not any(part in name for name in names):
@@ -102,7 +105,10 @@ class Watch:
                 self.file.trigger(each.step, each.told)
 
     def write(self, step: int) -> None:
-        """End the row of a step. One that cannot be written is said once; the next is tried again."""
+        """End the row of a step, and write it.
+
+        The user is told once that a row cannot be written; the next one is tried again.
+        """
         row, self.row = self.row, None
         if row is None:
             return
@@ -129,13 +135,13 @@ class Watch:
 class Watcher(ABC):
     """The hooks of one watched run: on optimizers from the first start() on, on modules from start() to stop().
 
-    The framework's package has one of its own, and its errors end in `Watch.shelter`.
+    Each framework's package has a subclass, whose errors end in `Watch.shelter`.
 
-    watch: what is told of faults, and has the row.
-    table: an `AnyModuleTable` of those whose calls are looked at.
-    names: of the parameters.
-    updates: reads those of optimizers; its ``wants_moments`` and ``wants_updates`` are the configuration's.
-    hooks: what stays until the watch is closed.
+    watch: gets faults, and has the row.
+    table: an `AnyModuleTable` of the modules whose calls are watched.
+    names: the names of the parameters.
+    updates: reads the optimizers' updates; its ``wants_moments`` and ``wants_updates`` are the configuration's.
+    hooks: the hooks that stay until the watch is closed.
     kinds: the classes of tensors.
     """
 
@@ -199,8 +205,12 @@ class Watcher(ABC):
 
     @abstractmethod
     def norms_in(self, layer: str, found: Iterable[tuple[str, Any]]) -> tuple[list[int], Norms]:
-        """Return the columns and the norms of what a module returned, (path, tensor). layer: the module's path."""
+        """Return the columns and the norms of what a module returned.
+
+        layer: the module's path.
+        found: (path, tensor) of each tensor in what it returned.
+        """
 
     @abstractmethod
     def end(self, row: WatchedRow) -> None:
-        """Put what is still held into the row, which ends."""
+        """Put the numbers that no hook brings into the row, before it is written."""

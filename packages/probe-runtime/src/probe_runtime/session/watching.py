@@ -24,7 +24,7 @@ from .watcher import Watch, Watcher
 
 @define(eq=False)
 class WatchedStep(RunningStep):
-    """One step that is watched: its rows are judged as they are, and small enough to have no limit."""
+    """One step of task `watch`. Its row is judged without a dump, and is small enough to need no limit."""
 
     watch: Watch
     watcher: Watcher

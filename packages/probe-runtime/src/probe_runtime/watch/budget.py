@@ -27,7 +27,7 @@ _BLOCK = 4096
 _CLOSING = 8 * _BLOCK
 #: At its end a step has its journal, and the documents of stop() and step(), which are about as large.
 _COPIES = 3
-#: So many times what it has is left for the numbers of the first step, of which nobody knows how long it is.
+#: The first step's journal is taken to become this many times as long as it is, as nobody knows its length yet.
 _AHEAD = 4
 #: The part of a limit that tensor files leave to the numbers of later steps.
 _NEAR = 8
@@ -39,10 +39,10 @@ _NUMBERS_ALONE = "records have their numbers alone, as with task statistics"
 class Budget:
     """The bytes that a process may have below a dump path. What ends a step early, or keeps it small, is said once.
 
-    config: that of the steps which come, with the limits.
+    config: the configuration of the steps to come, with the limits.
     processes: returns how many processes write there.
     ring: the steps that stay; None where all do.
-    written: by the steps that have ended and are there.
+    written: the bytes of the steps that have ended and still exist.
     """
 
     config: Config
@@ -68,11 +68,11 @@ class Budget:
 
     @property
     def tables(self) -> int:
-        """Return the least that a step's tables count, where there are any: else as much as its JSON files."""
+        """Return the bytes that a step's tables count as where its JSON files have less; 0 without tables."""
         return 0 if self.config.tables is None else SMALLEST_TABLES
 
     def begin(self) -> Allowance | None:
-        """Return what the step that begins may write; None where nothing, and an earlier step has said why."""
+        """Return what the step that begins may write; None if that is nothing, as an earlier step has told."""
         step = Allowance(self)
         self._share = (self.config.max_bytes or 0) // max(1, self.processes())
         need = _COPIES * self._numbers + _CLOSING + self.tables
@@ -90,9 +90,11 @@ class Budget:
         return step
 
     def make_room(self, need: int, step: Allowance) -> tuple[int, str]:
-        """Have the ring remove steps until there is room for so many bytes; none where all of them are too little.
+        """Have the ring remove steps until there is room for ``need`` bytes; none if removing all is not enough.
 
-        step: the one that is open, or begins. Returns as `left`.
+        step: the step that is open, or begins.
+
+        Returns what `left` then returns.
         """
         left, why = found = self.left(step.taken)
         folders = set() if self.ring is None else self.ring.folders
@@ -108,8 +110,8 @@ class Budget:
     def left(self, taken: int, *, near: bool = False) -> tuple[int, str]:
         """Return how many bytes can still be written, and the key that sets the limit, in words.
 
-        taken: by the step that is open.
-        near: whether the last part of each limit is left alone.
+        taken: the bytes of the step that is open.
+        near: whether the last part of each limit (1 / ``_NEAR``) stays free.
         """
         found, most, wanted = [(1 << 62, "")], self.config.max_bytes, self.config.min_free_bytes
         if most is not None:
@@ -157,12 +159,12 @@ class Budget:
 class Allowance:
     """What one step may write. Safe to use from many threads.
 
-    budget: what it is a part of.
-    files: the bytes of its tensor files so far.
+    budget: the budget that the allowance is a part of.
+    files: the bytes of the step's tensor files so far.
     refused: the bytes of the first file that was refused.
-    is_small: whether it was to have no files from its beginning.
-    over: why nothing of it is recorded; empty where it is.
-    is_told: whether one of its parts has said that.
+    is_small: whether the step has no files from its beginning on.
+    over: why nothing of the step is recorded; empty where it is recorded.
+    is_told: whether one of the step's parts has told ``over``.
     notes: what is not in the step's dump, and why.
     no_more_files: called when there is no room for files any more.
     """
@@ -180,7 +182,7 @@ class Allowance:
 
     @property
     def numbers(self) -> int:
-        """Return the bytes of its journals so far."""
+        """Return the bytes of the step's journals so far."""
         return sum(size() for size in self._journals)
 
     @property
@@ -189,7 +191,12 @@ class Allowance:
         return self.files + self.numbers
 
     def add_journal(self, size: Callable[[], int]) -> Callable[[int], int]:
-        """Take a journal of the step; return what is asked when it grows: takes its size, returns when to ask again."""
+        """Take a journal of the step, and return a function to call when the journal grows.
+
+        size: returns the journal's bytes.
+
+        The function takes the journal's size, returns the size at which to call it again, and raises NoRoom.
+        """
         self._journals.append(size)
         return self._grown
 
@@ -203,7 +210,7 @@ class Allowance:
             return size + min(_MOST, max(_BLOCK, (left - owed) // (2 * _COPIES)))
 
     def within(self, write: WriteFile, block: int = _BLOCK) -> WriteFile:
-        """Return what makes a tensor file as ``write`` does, and raises NoRoom where there is none for it.
+        """Return a function that writes a tensor file as ``write`` does, or raises NoRoom.
 
         block: a file takes a multiple of so many bytes.
         """
@@ -223,7 +230,7 @@ class Allowance:
         return written
 
     def end_files(self, why: str, which: str) -> None:
-        """Let tensors have no more files in this step. which: of them, in words."""
+        """Let tensors have no more files in this step. which: the tensors without, in words."""
         self.is_small = which == "all"
         self.notes["tensor files"] = f"{which}: {why}; {_NUMBERS_ALONE}"
         self.budget.end_files(why)
@@ -237,7 +244,7 @@ def in_blocks(size: int, block: int = _BLOCK) -> int:
 
 
 def _size_without_tensors(directory: Path) -> int:
-    """Return what a rank's folder takes, and all in it but the files of tensors."""
+    """Return the bytes that a rank's folder takes with all its files but those of tensors."""
     size = 2 * _BLOCK
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         size += sum(in_blocks(each.stat(follow_symlinks=False).st_size) for each in entries)

@@ -57,7 +57,7 @@ class Judges:
 
     @property
     def moments(self) -> frozenset[str]:
-        """Return the gradients of parameters that they look at."""
+        """Return the gradients of parameters that the conditions look at."""
         return frozenset(c.subject for c in self._conditions if c.kind == "norm")
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class Judges:
         ]
 
     def over(self) -> None:
-        """Forget the spikes of a step that is over. Signals and files that came wait for one that is judged."""
+        """Forget the spikes of a step that is over. Signals and files that came wait for the next judged step."""
         self._spikes.clear()
 
     def _norm(self, condition: Condition, seen: StepSeen) -> str | None:

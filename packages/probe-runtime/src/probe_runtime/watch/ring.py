@@ -31,8 +31,8 @@ class Ring:
     def ended(self, directories: Iterable[Path], number: int = 0) -> None:
         """Take a step that has ended, and remove the one that is too many by now.
 
-        directories: the rank folders of the step, which this process has made; without one it does not count.
-        number: of the step.
+        directories: the rank folders of the step, which this process has made; a step without one does not count.
+        number: the number of the step.
         """
         if os.getpid() != self._pid:  # a fork()ed child has a copy of the ring, but none of the steps
             return
@@ -63,7 +63,7 @@ class Ring:
         return tuple(number for number, _ in self._steps)
 
     def let_stay(self, last: int) -> tuple[int, ...]:
-        """Remove no step up to this number, whatever comes; return which of them it held."""
+        """Keep the steps up to the number ``last`` for good; return the numbers of those that the ring held."""
         staying = tuple(number for number in self.held if number <= last)
         self._steps = deque(each for each in self._steps if each[0] > last)
         return staying

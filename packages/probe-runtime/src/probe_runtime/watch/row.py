@@ -6,7 +6,7 @@ import numpy as np
 from attrs import define, field, frozen
 from probe_format.watch import ABSENT, KINDS, Column, Kind, WatchWriter
 
-#: The kinds of numbers that `non_finite` looks at; where values begin is looked at first.
+#: Part that `non_finite` names -> the kinds of numbers that it looks at: first that in which bad values begin.
 _LOOKED_AT: dict[str, tuple[Kind, ...]] = {
     "": ("activations", *(kind for kind in KINDS if kind != "activations")),
     "forward": ("activations",),

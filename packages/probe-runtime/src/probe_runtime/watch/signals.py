@@ -26,7 +26,7 @@ class Signals:
             )
 
     def came(self) -> set[str]:
-        """Return the names of those that came since it was asked last."""
+        """Return the names of the signals that came since the last call."""
         came, self._came = self._came, set()
         return came
 

@@ -38,7 +38,7 @@ class StepSeen:
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Return the folders that it is dumped in, of this rank: one, or two where MindSpore ran in both modes."""
+        """Return this rank's folders of the dumped step: one, or two where MindSpore ran in both modes."""
         return tuple(self._looks)
 
     @cached_property
@@ -48,7 +48,7 @@ class StepSeen:
 
     @cached_property
     def origin(self) -> Origin | None:
-        """Return where it stops being finite, as `probe nan` finds it; None where it does not."""
+        """Return where the step stops being finite, as `probe nan` finds it; None where it does not."""
         for directory, look in self._looks.items():
             # Most steps end here: all is finite, or the infinities of a mask.
             if may_begin(look.suspects):
@@ -60,7 +60,7 @@ class StepSeen:
 
     @property
     def part(self) -> str:
-        """Return the part of the step in which it stops being finite: forward, backward or gradients."""
+        """Return the part in which the step stops being finite: forward, backward or gradients; empty if in none."""
         name = "" if self.origin is None else self.origin.name
         form = parsed(name)
         return "gradients" if isinstance(form, ParamsGradName) else getattr(form, "direction", "")

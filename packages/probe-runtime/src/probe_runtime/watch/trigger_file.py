@@ -34,12 +34,12 @@ class Trigger:
 
     @property
     def told(self) -> dict[str, Any]:
-        """Return what the report of the step has of it."""
+        """Return what the report of the step that met the condition says of it."""
         return {"when": self.when, "why": self.why, "rank": self.rank}
 
     @property
     def cause(self) -> dict[str, Any]:
-        """Return what the header of a step has of it that is dumped because of it."""
+        """Return what the headers of the steps that are dumped because of this trigger say of it."""
         return {"triggered": {"step": self.step, "when": self.when, "rank": self.rank}}
 
 
@@ -54,7 +54,7 @@ class TriggerFile:
             self._read = os.stat(self._path).st_size // LINE * LINE
 
     def news(self) -> list[Trigger]:
-        """Return the triggers that were written since it was asked last. Raises OSError when it cannot be read.
+        """Return the triggers that were written since the last call. Raises OSError when the file cannot be read.
 
         The file is opened each time: NFS shows what others wrote to whoever opens it then.
         """

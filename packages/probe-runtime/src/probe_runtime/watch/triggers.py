@@ -26,7 +26,7 @@ _REMEMBERED = 8
 
 
 class Triggers:
-    """What one process does at the end of each of its steps. Nothing of it raises into the run."""
+    """Judge each step of one process at its end, and act where a condition is met. Nothing raises into the run."""
 
     def __init__(self, config: Config) -> None:
         """Judge steps from now on. Raises ConfigError when a function under `when` is not there."""
@@ -161,7 +161,7 @@ class Triggers:
                 self._fire([evolve(each, at=max(each.at, number + 1)) for each in triggers])
 
     def _fire(self, triggers: Sequence[Trigger]) -> None:
-        """Keep the steps that are held, tell why, and have those that follow dumped. triggers: of one step."""
+        """Keep the steps that the ring holds, tell why, and have the next steps dumped. triggers: of one step."""
         first = triggers[0]
         self._fired.append(first)
         kept = () if self._ring is None else self._ring.let_stay(first.step)
