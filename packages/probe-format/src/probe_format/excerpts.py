@@ -63,8 +63,8 @@ class NotAnException(Exception):
 def asked(question: Callable[[Any], _T], value: Any) -> _T:
     """Return the answer to a question about a value, which may run the user's methods.
 
-    Raises what the question raises, as NotAnException where it is no Exception. An interrupt, `PassesThrough` and what
-    a signal's handler raises meanwhile do not come from the question: they are raised as they are.
+    Raises what the question raises, as NotAnException where it is no Exception. An interrupt, `PassesThrough` and
+    what a signal's handler raises meanwhile do not come from the question: they are raised as they are.
     """
     try:
         return question(value)
