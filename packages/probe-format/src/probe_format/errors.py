@@ -49,9 +49,9 @@ class TooLargeError(FormatError):
 
 @frozen
 class Problem:
-    """Describe one thing wrong with the configuration.
+    """Describe one thing that is wrong with the configuration, or with a file of a dump.
 
-    where: a key path (``statistics.summary_mode``) or ``file:line``.
+    where: a key path (``statistics.summary_mode``), ``file:line``, or a record or slot.
     what: what is wrong with it.
     remedy: what to write instead.
     """

@@ -1,4 +1,8 @@
-"""Shorten values and errors for messages, which stay readable whatever these hold, or their methods raise."""
+"""Shorten values and errors for messages, and ask the user's objects for their text without harm to the run.
+
+Whatever a value's own methods raise, the message stays readable. An error that a signal's handler raises meanwhile is
+the run's, and is passed on.
+"""
 
 import functools
 import inspect
@@ -49,7 +53,7 @@ def cut(sentence: str, most: int) -> str:
 
 
 class PassesThrough(BaseException):
-    """An error on its way to the run, which whatever guards against what is asked of the user's methods lets pass."""
+    """An error on its way to the run, which every guard around the user's methods lets pass."""
 
 
 class NotAnException(Exception):
@@ -57,9 +61,10 @@ class NotAnException(Exception):
 
 
 def asked(question: Callable[[Any], _T], value: Any) -> _T:
-    """Return what a question about a value is answered. Raises Exceptions, and what was not caused by the question.
+    """Return the answer to a question about a value, which may run the user's methods.
 
-    That is an interrupt, and what a signal's handler raises meanwhile.
+    Raises what the question raises, as NotAnException where it is no Exception. An interrupt, `PassesThrough` and
+    what a signal's handler raises meanwhile do not come from the question: they are raised as they are.
     """
     try:
         return question(value)
@@ -72,17 +77,21 @@ def asked(question: Callable[[Any], _T], value: Any) -> _T:
 
 
 def unsignalled(kind: type[_E]) -> tuple[type[_E], ...]:
-    """Return what takes an error of this kind that is Probe's or of what it asked: ``except unsignalled(Exception):``.
+    """Return the classes to catch for errors of this kind, as in ``except unsignalled(Exception):``.
 
-    It takes none that a signal's handler raised (a request's time-out), wherever the signal came: that is the run's.
+    No class where a signal's handler raised the error in hand (a request's time-out): that one is the run's, wherever
+    in Probe the signal came.
     """
     return () if from_signal(sys.exception()) else (kind,)
 
 
 def from_signal(error: BaseException | None) -> bool:
-    """Return whether a signal's handler raised an error: one that is set now, or what was given the frame below it."""
+    """Return whether a signal's handler raised an error.
+
+    That is a function which is set as one now, or a call that got a handler's arguments.
+    """
     trace = None if error is None else error.__traceback__
-    if trace is None or trace.tb_next is None:  # what took it raised it
+    if trace is None or trace.tb_next is None:  # the function that caught it raised it
         return False
     handlers = {code for number in signal.valid_signals() if (code := _code_of(signal.getsignal(number)))}
     below = (each.tb_frame for each in _after(trace))
@@ -106,7 +115,10 @@ def _code_of(handler: Any) -> CodeType | None:
 
 
 def _has_number_and_frame_below(frame: FrameType) -> bool:
-    """Return whether a call got what a handler gets: it may be one that is set no more, as one for a single time."""
+    """Return whether a call got what a handler gets, a number and the frame below it.
+
+    It may be a handler that is not set any more, as one for a single time.
+    """
     code, own = frame.f_code, frame.f_locals
     count, rest = code.co_argcount, bool(code.co_flags & inspect.CO_VARARGS)
     if count + 2 * rest < 2:

@@ -25,7 +25,7 @@ def inert(text: str) -> str:
 
 
 def meant(text: str) -> str:
-    """Return the text that `inert` made this of."""
+    """Return ``text`` without the spaces that `inert` puts in."""
     return _SPACE_BEFORE_FORMULA.sub("", text)
 
 
@@ -89,7 +89,10 @@ def members(values: dict[str, Any]) -> bytes:
 
 
 def _finished(inserted: Callable[[bytes], Any], value: Any) -> Any:
-    """Return finished JSON in the form in which an encoder inserts it unchanged."""
+    """Return finished JSON in the form in which an encoder inserts it unchanged. Raises TypeError for other values.
+
+    inserted: makes that form of the bytes.
+    """
     if type(value) is bytes:
         return inserted(value)
     raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")

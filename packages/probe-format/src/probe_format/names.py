@@ -98,7 +98,7 @@ Name = ApiName | ModuleName | ParamsGradName | DebugName | NodeName
 
 _MODULE = r"(Module|Cell)\.(.*)\.([^.]*)"
 _COUNT = "(0|[1-9][0-9]{0,17})"  # "007" would not round-trip; more calls than any run makes, int() refuses 5000 digits
-#: The forms of names, and what makes each of its parts.
+#: The pattern of each form of name, and the function that makes the name of its matched parts.
 _FORMS: tuple[tuple[re.Pattern[str], Callable[..., Name]], ...] = tuple(
     (re.compile(form, re.DOTALL), make)
     for form, make in (
@@ -120,7 +120,8 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[..., Name]], ...] = tuple(
 def parsed(text: str) -> Name | None:
     """Return the structured form of a record name; None for any other text.
 
-    Its ``str`` is ``text`` again, but where msprobe saved a value under what a spreadsheet takes for a formula.
+    Its ``str`` is ``text`` again, except where msprobe saved a value under a name that a spreadsheet
+    takes for a formula.
     """
     for form, make in _FORMS:
         if found := form.fullmatch(text):
@@ -165,8 +166,10 @@ def first_forward(parameters_grad: str) -> str:
 def tensor_file_name(record: str, category: str, indexes: Sequence[int | str], suffix: str) -> str:
     """Return ``{record}.{category}.{index}....{suffix}``, safe on every file system.
 
+    record: the name of the record.
     category: ``input``, ``kwargs``, ``output`` or ``parameters``; empty for ``parameters_grad`` and
     ``debug`` records.
+    indexes: the keys and indexes that lead to the tensor.
     suffix: ``pt`` or ``npy``.
     """
     head = f"{record}.{category}" if category else record
@@ -178,7 +181,7 @@ def tensor_file_name(record: str, category: str, indexes: Sequence[int | str], s
 _UNSAFE = re.compile("[^A-Za-z0-9._-]")
 #: The length of a file's name that every file system takes.
 MAX_BYTES = 255
-#: A name of these characters, not of dots alone, without a hash.
+#: The names that are file names as they are: of these characters, not of dots alone, and without a hash.
 _KEPT = re.compile(rf"(?!\.*$|.*-[0-9a-f]{{20}}(?:\.|$))[A-Za-z0-9._-]{{1,{MAX_BYTES}}}")
 
 

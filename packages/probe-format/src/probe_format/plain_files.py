@@ -1,4 +1,4 @@
-"""Read a dump's files without following links, which could lead anywhere, and though they are too large."""
+"""Read a dump's files: links, which could lead anywhere, are refused, and files that do not fit into memory."""
 
 import errno
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from .safe_files import naming
 
 @contextmanager
 def in_memory(path: Path | str) -> Iterator[None]:
-    """Raise TooLargeError where what is made of a file in the block does not fit into memory. An OSError names it."""
+    """Raise TooLargeError where the block has not enough memory for a file; an OSError gets the file's name."""
     try:
         with naming(path):
             yield

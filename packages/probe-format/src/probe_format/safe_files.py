@@ -1,4 +1,8 @@
-"""Hold open files and folders, so that what is written goes into them wherever their paths lead by then."""
+"""Hold files and folders open and write into them, so that no write goes astray in the middle of a run.
+
+A link may be put in a folder's place, and the run may close every descriptor of its process: neither changes where
+something is written.
+"""
 
 import contextlib
 import errno
@@ -19,9 +23,9 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextlib.contextmanager
 def naming(path: Path | str) -> Iterator[None]:
-    """Put ``path`` into an OSError of the block that names no file, or one by its name alone, as those of writes.
+    """Put ``path`` into an OSError of the block that names no file, as one of a write, or no folder.
 
-    One that has a text alone, as a library in C++ raises it, would show nothing of that with a file's name.
+    One with a text and no errno, as a library in C++ raises it, gets EIO, without which the text would not be shown.
     """
     try:
         yield
@@ -41,21 +45,21 @@ class Descriptor:
     the lowest number that is free, so ours is a high one, which no file of the run's gets before it has opened that
     many; and `fd` looks each time whether the number still means what was opened.
 
-    number: the number as it was last, for a call that is made too often to look in this way whether it still is ours.
+    number: the number without that look, for calls that are made too often for one.
     closed: whether `close` was called.
     """
 
     def __init__(self, opened: Callable[[], int]) -> None:
-        """Open nothing yet. opened: opens it; called once more whenever it was closed by somebody else."""
+        """Open nothing yet. opened: opens it, and returns the number; called again after somebody else closed it."""
         self._opened = opened
         self.number = self._inode = self._device = -1
         self.closed = False
 
     @property
     def fd(self) -> int:
-        """Return the number.
+        """Return the number, after opening the file or folder again where somebody else closed it.
 
-        Raises OSError when it cannot be opened: EBADF after `close`, ESTALE when another one is in its place by now.
+        Raises OSError when it cannot be opened: EBADF after `close`, ESTALE when its path leads to another by now.
         """
         if not self._is_ours():
             if self.closed:
@@ -88,11 +92,11 @@ class Descriptor:
         if self._is_ours():
             _close(self.number)
         self.number, self.closed = -1, True
-        vars(self).pop("_opened", None)  # it refers to whoever has this, and is asked no more
+        vars(self).pop("_opened", None)  # it may refer to this object's owner, and is called no more
 
 
 class Folder(Descriptor):
-    """Hold a folder: a link that is put in its place later leads nothing astray.
+    """Hold a folder: a link that is put in its place later leads no write astray.
 
     path: where it was when it was opened.
     """
@@ -110,7 +114,7 @@ class Folder(Descriptor):
         return str(self.path)
 
     def make(self) -> Self:
-        """Make it, and what is missing above it, and open it. Raises OSError: ELOOP where it is a link."""
+        """Make the folder, with those missing above it, and open it. Raises OSError: ELOOP where one is a link."""
         make_folder(self._below)
         try:
             fd = self._walk(make=True)
@@ -196,13 +200,13 @@ def _raised(fd: int) -> int:
 
 
 def _close(fd: int) -> None:
-    """Close a folder, or a file that is to get nothing more: the number is free again, whatever the system says."""
+    """Close a descriptor that is not written to any more: its number is free even if the system gives an error."""
     with contextlib.suppress(OSError):
         os.close(fd)
 
 
 def locked(fd: int) -> bool:
-    """Lock an open file or folder, and return whether nobody else has; also where the file system has no locks."""
+    """Lock an open file or folder. Return False where somebody else has locked it; True where there are no locks."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -213,7 +217,7 @@ def locked(fd: int) -> bool:
 
 
 def replace_file(path: Path, content: bytes | Iterable[bytes | memoryview]) -> None:
-    """Do the same as `Folder.replace` with a file in a folder that is not held."""
+    """Write a file as `Folder.replace` does, in a folder that is not held."""
     with Folder(path.parent) as folder:
         folder.replace(path.name, content)
 

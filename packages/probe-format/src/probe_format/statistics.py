@@ -1,4 +1,4 @@
-"""List the statistics of a tensor object, each once (spec/statistics.md): what reads or checks one asks this table."""
+"""List the statistics of a tensor object (spec/statistics.md): whatever reads or checks one asks this table."""
 
 from typing import Literal
 
@@ -10,10 +10,10 @@ class Statistic:
     """Describe one number of a tensor object.
 
     kind: a ``number`` (a float, a whole number or a flag; as text where it is not finite), or a ``count``.
-    group: ``whole``, without which and without a checksum a dump is not whole; ``broken``, which are there together
-        where something is not finite; or ``asked``, which is there where it was asked for.
-    counts: what not finite it counts, as ``NaN``.
-    near: how far a record's number may be from that of its file, relatively.
+    group: ``whole``, which every tensor has, unless it has a checksum or a word why not; ``broken``, which are there
+        together where something is not finite; or ``asked``, which is there where it was asked for.
+    counts: the value that it counts, where that is not finite, as ``NaN``.
+    near: how far a record's number may be from that of its file, relatively; 0 where they are not compared.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""List the tasks, each once (spec/dump.md, spec/watch.md): who asks what one records, keeps or writes asks here."""
+"""List the tasks, and what each records, keeps and writes (spec/dump.md, spec/watch.md): who needs it asks here."""
 
 from collections.abc import Mapping
 

@@ -1,8 +1,8 @@
-"""Walk through nested values, and mirror each as finished JSON (spec/values.md).
+"""Encode the nested values of a call (arguments, results) as finished JSON (spec/values.md).
 
-What describes a value is looked up by its class in one table: `TABLE` has the classes of Python itself, a caller adds
-those of a framework, and any other class is entered when it is met for the first time. With its JSON each value gives
-the form that its gradients have: None for a leaf, a list or dict of forms for what has parts.
+One table gives for each class the function that encodes its values: `TABLE` has Python's own classes, a caller adds
+those of a framework, and any other class is entered when it is met for the first time. Beside the JSON, the function
+returns the form of the value's gradients: None for a single value, a list or dict of forms for one with parts.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def is_leaf(encoded: Any) -> bool:
 
 
 def plain(encoded: Any) -> Any:
-    """Return the value of an encoded one without its type, as it was given; what has no value passes through."""
+    """Return the value that encoded JSON holds, without its type; JSON that holds no value is returned as it is."""
     if not (isinstance(encoded, dict) and "value" in encoded):
         return encoded
     value = encoded["value"]
@@ -66,14 +66,18 @@ def _type_name(cls: type) -> str:
 
 
 class ValueWalk:
-    """One walk over values: its table, and what it has met on the way down."""
+    """Encode values, one argument after the other.
+
+    above: the ids of the containers around the value at hand.
+    left: how many more values this argument may have.
+    """
 
     __slots__ = ("above", "left", "note", "table")
 
     def __init__(self, table: dict[type, Describe], note: Callable[[str], None]) -> None:
         """Begin.
 
-        table: what describes the values of each class; it gets the classes that are met.
+        table: class -> the function that encodes its values; classes that are met are added.
         note: takes the reason why a value could not be described.
         """
         self.table = table
@@ -82,11 +86,11 @@ class ValueWalk:
         self.left = MAX_LEAVES
 
     def leaf(self, value: Any, path: ValuePath) -> Any:
-        """Return the JSON of a value of the framework, `UNKNOWN` for any other; the class decides which it is."""
+        """Return the JSON of a framework's value, as a tensor; `UNKNOWN` for any other. Its class alone decides."""
         return UNKNOWN
 
     def ask(self, question: Callable[[Any], Any], value: Any) -> Any:
-        """Return what the user's own code answers. Raises Exceptions, as `asked` does."""
+        """Return the answer to a question that may run the user's own code. Raises as `asked` does."""
         return asked(question, value)
 
     def empty(self, form: Form) -> Form:
@@ -98,7 +102,7 @@ class ValueWalk:
         return (self.known(type(value)) or first_met)(self, value, path)
 
     def known(self, kind: type) -> Describe | None:
-        """Return what describes the values of a class that was met; None where its metaclass gives it no hash."""
+        """Return the function that encodes values of this class; None where the class is new, or has no hash."""
         try:
             return self.table.get(kind)
         except unsignalled(Exception):
@@ -125,16 +129,16 @@ class ValueWalk:
 
 
 def remembering(describe: Callable[[ValueWalk, Any, ValuePath], bytes | None]) -> Describe:
-    """Return what describes values that never change, each once.
+    """Return a function that encodes immutable values, and remembers the JSON of each.
 
-    describe: returns JSON that is the same for all equal values; or None after it described one that has none.
+    describe: returns the JSON, the same for all equal values; None for an integer that is too long.
     """
     known: dict[Any, Described] = {}
 
     def described(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
         try:
             return known[value]
-        except (KeyError, TypeError):  # or it has no hash, as a size that is a symbol
+        except (KeyError, TypeError):  # or it has no hash, as a symbolic size
             pass
         try:
             json = describe(walk, value, path)
@@ -198,7 +202,7 @@ def _odd(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
 
 
 def _plain(value: Any) -> bytes | None:
-    """Return the JSON of a value of Python or numpy itself, or of a class made from one; None for anything else."""
+    """Return the JSON of a value of one of Python's or numpy's classes, or a subclass; None for any other."""
     made = (content(value) for kinds, content in _CONTENTS if isinstance(value, kinds))
     content = next((found for found in made if found is not None), None)
     if content is None:
@@ -235,7 +239,7 @@ def _numpy_scalar(value: np.generic[Any]) -> dict[str, Any]:
     return {"type": "bool", "value": content} if isinstance(value, np.bool_) else {"value": content}
 
 
-#: Classes and those made from them -> what describes their values; the first that does counts.
+#: Classes -> the function that encodes values of them and of subclasses, or returns None; the first result counts.
 _CONTENTS: tuple[tuple[Any, Callable[[Any], dict[str, Any] | None]], ...] = (
     (np.generic, _numpy_scalar),
     (enum.Enum, lambda value: None if isinstance(value, (int, str)) else {"value": value.name}),
@@ -260,7 +264,10 @@ def _text(value: object) -> str:
 
 
 def _sequence(read: Callable[[Any], Any] | None) -> Describe:
-    """Return what describes lists and tuples. read: makes a list of one whose class may be the user's."""
+    """Return a function that encodes lists and tuples.
+
+    read: makes a list of a value whose class may be the user's; None for Python's own classes.
+    """
 
     def described(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
         try:
@@ -294,7 +301,7 @@ def _sequence(read: Callable[[Any], Any] | None) -> Describe:
     return described
 
 
-# Read once, here: the user's own containers may raise, and other threads may change them meanwhile.
+# A mapping is read once, here: the user's own containers may raise, and other threads may change them meanwhile.
 _Pairs = list[tuple[Any, Any]]
 
 
@@ -303,8 +310,9 @@ def _pairs(value: Mapping[Any, Any]) -> _Pairs:
 
 
 def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
-    """Return what describes values by their named parts.
+    """Return a function that encodes values with named parts, as dicts and dataclasses.
 
+    read: returns the (name, part) pairs of a value.
     own: whether the class may be the user's.
     """
 
@@ -342,7 +350,7 @@ def _fields(read: Callable[[Any], _Pairs], *, own: bool = True) -> Describe:
 
 
 def _name(walk: ValueWalk, key: Any) -> str:
-    try:  # of an enum of texts str() is another
+    try:  # str() of a string enum gives its member's name, not its text
         name: str = str.__str__(key) if issubclass(type(key), str) else walk.ask(str, key)
         return name
     except unsignalled(Exception):
@@ -377,7 +385,7 @@ def first_met(walk: ValueWalk, value: Any, path: ValuePath) -> Described:
     except unsignalled(Exception) as e:
         return walk.failed(value, e), None
     if len(walk.table) < _KNOWN and _is_itself(walk, value):
-        with contextlib.suppress(Exception):  # it may have no hash: it is met anew each time
+        with contextlib.suppress(Exception):  # a class without a hash is met anew each time
             walk.table[type(value)] = describe
     return found or describe(walk, value, path)
 
@@ -402,7 +410,7 @@ def _is_mapping(value: Any) -> bool:
 
 
 def _is_itself(walk: ValueWalk, value: Any) -> bool:
-    """Return whether a value says that it is of its class; a proxy says what it stands for, each something else."""
+    """Return whether a value's ``__class__`` is its class: a proxy gives that of the value which it stands for."""
     try:
         return walk.ask(lambda value: value.__class__, value) is type(value)
     except unsignalled(Exception):
@@ -413,9 +421,9 @@ _LIST, _OWN_LIST, _DICT = _sequence(None), _sequence(list), _fields(_pairs, own=
 _NAMED_TUPLE = _fields(lambda x: list(zip(x._fields, x, strict=False)))
 _DATACLASS = _fields(lambda x: [(f.name, getattr(x, f.name, None)) for f in dataclasses.fields(x)])
 _MAPPING = _fields(_pairs)
-#: What describes values that have parts.
+#: The functions that encode values with parts.
 CONTAINERS = frozenset((_LIST, _OWN_LIST, _DICT, _MAPPING, _NAMED_TUPLE, _DATACLASS))
-#: What describes the values of each class of Python's that is usual.
+#: Python's usual classes -> the function that encodes their values.
 TABLE: dict[type, Describe] = {
     int: remembering(lambda _, x, path: b'{"type":"int","value":%d}' % x if _LEAST < x < _MOST else None),
     str: remembering(lambda _, x, path: b'{"type":"str","value":%b}' % dumps(inert(x))),

@@ -19,12 +19,12 @@ Options = argparse.ArgumentParser | argparse._ArgumentGroup
 
 @frozen
 class Command:
-    """Run ``probe NAME``, or a command below one (`run_one_of`).
+    """Describe ``probe NAME``, or a command below one (`run_one_of`), and run it.
 
     what, exits: what it does, and what its exit codes say, for the help.
     run: does it, and returns the exit code.
-    finds: whether code 1 means a finding. Then 2 says that nothing could be read, and the code is the true one whoever
-        reads the output.
+    finds: whether code 1 means a finding. Then 2 means that nothing could be read, and the code is right even where
+        the reader of the output (``| head``) has gone.
     """
 
     name: str
@@ -72,9 +72,9 @@ def run_one_of(
 ) -> int:
     """Run the command that the first word names, and return its exit code; 2 where there is none.
 
-    parser: has the options beside it.
+    parser: has the options that stand before the command.
     others: name -> help of commands that are not run from here.
-    absent: the names of commands that are not there, for who errs in one.
+    absent: the names of commands that may not be installed, for the hint after a misspelt name.
     """
     others = others or {}
     known = list(dict.fromkeys([*(each.name for each in commands), *absent, *others]))
@@ -138,7 +138,7 @@ def shown(command: str, unit: str = "") -> Iterator[Callable[[str, int, int], No
 def _to_the_end() -> Iterator[None]:
     """Go on to the exit code when the reader of the output has gone, as in ``| head``: 0 would say that all is well.
 
-    Run without the search for garbage too: it walks all calls again and again, a fifth of the time, and finds none.
+    Collect no garbage meanwhile: the search walks all calls again and again, for a fifth of the time, and finds none.
     """
     out, collects = sys.stdout, gc.isenabled()
     sys.stdout = cast(TextIO, _Patient(out))

@@ -156,7 +156,7 @@ def versions() -> Iterator[str]:
 
 
 def _describe(entry: EntryPoint) -> str:
-    """Return a line for ``probe --help``, without loading the command: a stranger's is its package's own summary."""
+    """Return a command's line in ``probe --help``, without loading it; for one not Probe's, its package's summary."""
     if entry.dist is None:
         return entry.value
     package, what = COMMANDS.get(entry.name, ("", ""))

@@ -45,7 +45,7 @@ class Shown:
     full: bool = False
 
     def takes(self, record: Record) -> bool:
-        """Return whether a record is shown for itself, rather than as the parent of one."""
+        """Return whether a record is shown for itself, rather than only as the parent of one that is."""
         return (
             self.takes_name(record.name)
             and (self.label is None or record.label == self.label)

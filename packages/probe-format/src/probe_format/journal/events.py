@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from probe_format.statistics import KEYS
 
-#: A small JSON object, and the values: each is finished JSON, possibly with holes, that nobody looks inside again. It
-#: is kept, so what may come from orjson as it is (1 KB or more, whatever its length) is copied here.
+#: A small JSON object, and the values: each is finished JSON, possibly with holes, that nobody looks inside again.
+#: Values are kept, so those that may come from orjson are copied here: its bytes take 1 KB or more, however short.
 Event = tuple[dict[str, Any], Sequence[bytes]]
 #: The number of slots of a part, or nested nulls where values are nested; None for a part that is not recorded.
 Form = Any
@@ -20,7 +20,7 @@ STRUCTURE: Literal[2] = 2
 #: The keys of a gradient that came with a later backward pass: its numbers alone.
 LATER_PASS = (*KEYS, "md5", "sketch", "unsupported")
 
-#: The kinds that prepare records: they do not create a folder that waits for its first one.
+#: The kinds that prepare records: they do not create a folder that waits for its first record.
 _PREPARATIONS = ("head", "frames", "tally", "over")
 
 
@@ -33,7 +33,7 @@ def head(header: Mapping[str, Any], room: int = 0) -> Event:
     """Make the event that begins a journal, or corrects its header.
 
     header: the top-level keys of dump.json without ``data``.
-    room: for how many bytes of a fault it has room, of which the disk may have none later; 0 where it is not the first.
+    room: how many bytes it reserves for a fault, as the disk may be full later; 0 where it is not the first event.
     """
     return {"k": "head", "header": header} | ({"room": " " * room} if room else {}), ()
 
@@ -80,7 +80,7 @@ def exit(name: str, *, output: bytes | None = None, raised: str | None = None) -
 
 
 def redo(name: str, arguments: bytes, keywords: bytes) -> Event:
-    """Make the event of a call that is recomputed, with the values of these arguments."""
+    """Make the event of a call that begins to be recomputed, with the values of its arguments."""
     return {"k": "redo", "n": name}, (arguments, keywords)
 
 
@@ -107,7 +107,7 @@ def back(
     parent: the node of the enclosing backward pass, None at the top.
     form: of the record's ``input`` and ``output``, None where it is not known.
     slots, values: where gradients arrived, and the gradients.
-    waiting: where this pass has more to come, said with its first gradients.
+    waiting: the slots that wait for more gradients of this pass; given with its first ones.
     partial: whether some of them are sums that never became whole.
     kept: `STRUCTURE` where there will be no record.
     """
@@ -126,7 +126,7 @@ def back(
 
 
 def over() -> Event:
-    """Make the event that says that slots which wait now hold nothing: no gradient is on its way."""
+    """Make the event after which slots that still wait hold nothing: no gradient is on its way any more."""
     return {"k": "over"}, ()
 
 

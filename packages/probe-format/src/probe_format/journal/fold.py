@@ -1,12 +1,15 @@
 """Fold events into the documents of one step (spec/journal.md, "Assembling").
 
-The same fold is fed live, as each event is appended, and by whoever reads a journal back. A value is opaque: it is a
-`Reference`, the finished JSON itself or the place where that stands in the journal, and is joined as it is written.
+The writer feeds the fold each event that it appends to the journal; a reader, and recovery, feed it the events of a
+journal's file. A value is never looked into: it is a `Reference`, its finished JSON or the place of that in the
+journal, and goes into the text of a document unchanged.
 
-Rows are plain data, as they are packed when there are many: a record is a dict from finished keys to references or
-nested slots of them, or finished itself; a saved value is a reference. A float is a slot that waits for its value: how
-many `over` events there were by then; once there are more, nothing comes. A tuple is a gradient that arrived again:
-the first, None where it is not here, and the later ones.
+Rows are plain data, so that they can be packed when there are many. The row of a saved value is a reference. The row
+of a record is its finished JSON, or a dict: JSON keys -> a reference, or slots (nested lists and dicts of these). Two
+more things may be in a slot:
+
+- a float, while it waits for its gradient: how many `over` events came before. After one more it holds nothing.
+- a tuple, where gradients arrived more than once: the first (None where an older row has it) and a list of the rest.
 """
 
 import functools
@@ -39,14 +42,14 @@ _ARGUMENTS, _KEYWORDS = b'"input_args":', b'"input_kwargs":'
 _PARTS = {"a": _ARGUMENTS, "w": _KEYWORDS, "p": b'"parameters":', "b": b'"buffers":'}
 _INPUT, _LATER = b'"input":', b'"later_passes":'
 _SIDES = {"i": _INPUT, "o": _OUTPUT}
-#: How many slots a backward pass counts for, as what holds its slots takes memory too.
+#: How many slots a backward pass counts for besides its own: the lists around these take memory too.
 _PASS = 32
 _LOST = lost("gradient: the process ended before this was written")
 
 
 def _joined(name: str, rows: list[Row]) -> Row:
-    """Return one row of all that were packed under a name, the oldest first."""
-    if ".parameters_grad" in name or ".optimizer_grad" in name:  # each arrival is one more
+    """Return one row made of all rows of a name. rows: the oldest first."""
+    if ".parameters_grad" in name or ".optimizer_grad" in name:  # each gradient that arrives is one more
         return {key: [item for row in rows for item in row.get(key, ())] for row in rows for key in row}
     return functools.reduce(_overlaid, rows)
 
@@ -55,7 +58,7 @@ def _joined(name: str, rows: list[Row]) -> Row:
 def _begun(letters: str) -> tuple[Row, list[bytes]]:
     """Return the row of a call that begins, still blank, and the keys of its values.
 
-    Its output has its place before parameters and buffers.
+    letters: as in `events.enter`. The output comes before parameters and buffers.
     """
     keys = [_PARTS[letter] for letter in letters]
     before = [key for key, letter in zip(keys, letters, strict=True) if letter in "aw"]
@@ -71,11 +74,12 @@ def _closed(row: Row) -> Row:
 
 
 def _opened(row: Row) -> Row:
-    """Return a record to which something may be added: what is finished has the place of a key."""
+    """Return a record as a dict, so that keys can be added: finished JSON becomes one key with an empty value."""
     return row if type(row) is dict else {row[1:-1]: b""} if len(row) > 2 else {}
 
 
 def _overlaid(old: Row, new: Row) -> Row:
+    """Return two rows of a name as one; where both have a value, the newer counts."""
     if type(old) is bytes and isinstance(new, dict):
         old = _opened(old)
     if isinstance(old, dict) and isinstance(new, dict):
@@ -86,14 +90,14 @@ def _overlaid(old: Row, new: Row) -> Row:
         long = max(len(old), len(new))
         old, new = ([*each, *[None] * (long - len(each))] for each in (old, new))
         return [_overlaid(a, b) for a, b in zip(old, new, strict=True)]
-    if type(new) is tuple and new[0] is None:  # the first one came before
+    if type(new) is tuple and new[0] is None:  # the first gradient is in the old row
         first, more = old if type(old) is tuple else (old if isinstance(old, bytes | int) else None, [])
         return first, [*more, *new[1]]
     return old if new is None else new
 
 
 def _parent(name: str, rows: list[tuple[str | None, bool]]) -> tuple[str | None, bool]:
-    """Return what the last call said of its parent; without a call, what the first gradients said."""
+    """Return a node's last row that is of a call; where none is, its first. rows: as in `Fold.nodes`."""
     return next((row for row in reversed(rows) if row[1]), rows[0])
 
 
@@ -101,7 +105,7 @@ def _parent(name: str, rows: list[tuple[str | None, bool]]) -> tuple[str | None,
 class Fold:
     """Hold the documents of one step.
 
-    room: how many empty slots events from a file may ask for; None for a process's own.
+    room: how many empty slots events from a file may ask for; None where they are this process's own.
     kept: how many more bytes of values are kept in memory.
     data: name of a record -> its row.
     nodes: node of the tree -> (its parent, whether a call said so).
@@ -115,7 +119,7 @@ class Fold:
     data: PackedRows = field(
         factory=lambda: PackedRows(_joined, lambda name: with_direction(name, "forward") != name)
     )
-    _calls: set[str] = field(factory=set)  # those that have not returned
+    _calls: set[str] = field(factory=set)  # names of calls that have not returned
     nodes: PackedRows = field(factory=lambda: PackedRows(_parent))
     _last_node: tuple[str | None, bool] = (None, True)
     _stacks: dict[int, Packed] = field(factory=dict)
@@ -285,7 +289,7 @@ class Fold:
         self._coverage = dict(e["d"])
 
     def _open(self, name: str) -> dict[str, Row]:
-        """Return the newer records, which one of this name may join."""
+        """Return the newer records, to which one of this name may be added; pack older ones if there are many."""
         data = self.data
         if len(data.rows_open) > data.most and name not in data.rows_open:
             data.pack(lambda name: name not in self._calls)
@@ -300,7 +304,7 @@ class Fold:
     def _node(self, name: str, parent: str | None, *, called: bool) -> None:
         nodes = self.nodes
         row = self._last_node
-        if row[0] is not parent or row[1] is not called:  # else they are siblings, which are one row
+        if row[0] is not parent or row[1] is not called:  # else it is a sibling of the last node: they share a row
             row = self._last_node = parent, called
         nodes.rows_open[name] = row
         if len(nodes.rows_open) > nodes.most:
@@ -333,7 +337,7 @@ class Fold:
             yield b"".join([b',\n"%b": %b' % pair for pair in zip(names, texts, strict=True)])
 
     def _rows(self) -> Iterator[tuple[str, Row]]:
-        """Yield every record; one whose call has not returned says so."""
+        """Yield the name and row of each record; mark those of calls that have not returned."""
         for name, row in self.data.rows():
             if type(row) is dict:  # else it is finished
                 if name in self._calls:
@@ -374,7 +378,7 @@ class Fold:
             yield b"],%b]" % self._frames.get(number, b"[]")
 
     def _construct_lines(self) -> Iterator[bytes]:
-        """Yield the lines of the nodes, and then of the parents that are none."""
+        """Yield the lines of construct.json: of the nodes, then of parents that no event has made nodes."""
         last: dict[str, None] = {}
         for rows in _some((name, parent) for name, (parent, _) in self.nodes.rows()):
             parents = dict.fromkeys(parent for _, parent in reversed(rows) if parent is not None)

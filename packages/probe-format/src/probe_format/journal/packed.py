@@ -1,4 +1,4 @@
-"""Keep rows that are asked for once more, in their order, in a few bytes each: a step may have millions of them."""
+"""Keep the rows of a step in their order, the older ones compressed: there may be millions, each read once more."""
 
 import marshal
 import zlib
@@ -12,13 +12,17 @@ from attrs import define, field
 
 Row = tuple[str, Any]
 
-#: Rows with more bytes hold values, of which whoever adds them bounds the number: they take long and gain little.
+#: Rows of more bytes on average hold values, and are not compressed: that takes long and gains little. Whoever adds
+#: them limits how many there are.
 _LIGHT = 256
 
 
 @define
 class Packed:
-    """Hold a list of plain Python values; the older ones are compressed, as rows that follow each other are alike."""
+    """Hold a list of plain Python values; the older ones are compressed, as rows that follow each other are alike.
+
+    most: how many values may stay as they are.
+    """
 
     most: int = 128
     _open: list[Any] = field(factory=list)
@@ -52,7 +56,7 @@ class PackedRows:
 
     rows_open: the newer rows, in their order: whoever works on a row finds it here.
     joined: takes a name and its rows, in their order, and returns one.
-    moves: takes a name and returns whether its row has the place of its last part in the order, not of its first.
+    moves: takes a name and returns whether its joined row has the place of the last of its rows, not of the first.
     """
 
     joined: Callable[[str, list[Any]], Any]
@@ -90,6 +94,7 @@ class PackedRows:
         return chain(chain.from_iterable(self._packed.pages()), self.rows_open.items())
 
     def _parts(self) -> dict[str, list[Any]]:
+        """Return the rows of each name that has several, in their order."""
         newer = np.fromiter(map(hash, self.rows_open), np.int64, len(self.rows_open))
         hashes = np.sort(np.concatenate([np.frombuffer(self._hashes, np.int64), newer]))
         twice = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())

@@ -1,6 +1,6 @@
-"""Lay out what the files of one rank hold, line by line, and join it to text (spec/journal.md, "Holes").
+"""Hold the content of one rank's JSON files as lines, and join these to the text of the files.
 
-A value may have a hole for what comes later, which is filled as the lines are joined.
+A value may have a hole for what comes later, which is filled as the lines are joined (spec/journal.md, "Holes").
 """
 
 from array import array
@@ -36,7 +36,7 @@ def hole(letter: Literal["n", "c", "f"], number: int) -> bytes:
 
 
 def lost(why: str) -> bytes:
-    """Return what stands in the slot of a gradient that came, or was on its way, and is not known (spec/values.md)."""
+    """Return the JSON for the slot of a gradient that came, or was on its way, and is not known (spec/values.md)."""
     return b'{"type":"lost","value":null,"lost":%b}' % jsonio.dumps(why)
 
 

@@ -41,7 +41,7 @@ class JournalContents:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether it is whole, but for its end, and no event is of a record or a node."""
+        """Return whether the journal is whole, or torn at its end alone, and no event is of a record or a node."""
         kinds = (event if isinstance(event, dict) else event[0] for event in self.events)
         return self.state != "damaged" and not any(opens((kind, ())) for kind in kinds)
 
@@ -100,7 +100,7 @@ class Frames:
     """
 
     def __init__(self, data: bytes, decoded: Callable[[bytes], Any]) -> None:
-        """Read ``data``. decoded: returns the event of a payload; None, or ValueError, when it is none."""
+        """Read ``data``. decoded: returns the event in a payload; returns None, or raises ValueError, if none is."""
         self._data = data
         self._decoded = decoded
         self._left = _VAIN_FLOOR + _VAIN_TIMES * len(data)

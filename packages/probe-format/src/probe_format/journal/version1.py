@@ -25,7 +25,7 @@ Old = Mapping[str, Any]
 
 @define
 class Upgrade:
-    """Keep what later events need of earlier ones.
+    """Turn one event after the other into today's form; keep what later ones need of earlier ones.
 
     forms: name of a forward record -> the form of its gradients.
     files: number of a file -> its name.
@@ -41,7 +41,7 @@ class Upgrade:
     arrived: dict[tuple[str, str], int] = field(factory=dict)
 
     def event(self, old: Old) -> Iterator[Event]:
-        """Yield what the event is now. Of one that is not known nothing remains."""
+        """Yield the event in today's form; nothing where its kind is unknown or needs no event of its own."""
         kind = old["k"]
         if "g" in old and kind in (
             "exit",
@@ -54,7 +54,7 @@ class Upgrade:
             yield _NOW[kind](self, old)
 
     def files_written(self) -> Event:
-        """Return the event of all files that were confirmed, which may have been before their tensors."""
+        """Return the event that fills in all confirmed files: at the end, as some came before their tensors."""
         done = [ref for ref in self.files if ref in self.written]
         return events.fill([(2 * ref + 1, b',"data_name":' + jsonio.dumps(self.files[ref])) for ref in done])
 
@@ -94,7 +94,7 @@ class Upgrade:
 
     def _value(self, value: Any) -> bytes:
         text = jsonio.dumps(value)
-        if b'"$' not in text:  # next to all of them wait for nothing
+        if b'"$' not in text:  # nearly all values wait for nothing
             return text
         if isinstance(value, list):
             return b"[%b]" % b",".join(map(self._value, value))
@@ -106,7 +106,7 @@ class Upgrade:
         return b"{%b}" % self._members(value)[1:]
 
     def _tensor(self, tensor: dict[str, Any]) -> bytes:
-        """Return an incomplete tensor object. Holes of files get odd numbers, as both kinds were counted from 1."""
+        """Return a tensor object with holes. Those of files get odd numbers, as both kinds were counted from 1."""
         ref = tensor.get("$")
         gone = ("$", "$f", "data_name", *(WHOLE if type(ref) is int else ()))
         text = jsonio.dumps({key: item for key, item in tensor.items() if key not in gone})[:-1]

@@ -130,7 +130,7 @@ class Rank:
     mode: layout.Mode | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what says where it is: what was read is read again, by another process too."""
+        """Return the fields alone: what was read of the files is read again where this is unpickled."""
         return {each.name: getattr(self, each.name) for each in fields(type(self))}
 
     @property
@@ -199,7 +199,7 @@ class Rank:
     def release(self, *, whole: bool = False) -> None:
         """Let go of the text of the records. What they hold is read anew when it is asked for.
 
-        whole: whether they are known to lack nothing.
+        whole: whether the records are known to have lost nothing.
         """
         if whole:
             self.__dict__.setdefault("lost", Lost({}))
@@ -237,7 +237,7 @@ class Rank:
 
     @cached_property
     def packed(self) -> Mapping[str, Entry]:
-        """Return the tensor files in packs by their names. Raises as `tensor_folder`, and OSError."""
+        """Return name -> entry of the tensor files in packs. Raises as `tensor_folder`, and OSError."""
         from probe_format.tensors.pack import entries  # most who open a dump read no file of a tensor
 
         return entries(self.tensor_folder)
@@ -260,7 +260,7 @@ class Rank:
 
     @cached_property
     def documents(self) -> tuple[Document, ...]:
-        """Return the dump.json and the debug.json that exist, one or both; one without records where `is_empty`.
+        """Return the dump.json and the debug.json that exist, one or both; an empty document where `is_empty`.
 
         Raises FormatError when neither exists, though others do.
         """
@@ -285,9 +285,9 @@ class Rank:
 
 
 def journal_fold(contents: JournalContents, where: Path, *, records: bool = True) -> Fold:
-    """Return the documents in a journal. Raises DamagedError when this version cannot read its events.
+    """Fold the events of a journal. Raises DamagedError when this version cannot read them.
 
-    records: whether those are checked as well; not where each is read anyhow.
+    records: whether the records are checked as well; needless where the caller reads each of them anyhow.
     """
     from probe_format.journal.reading import folded
 
@@ -299,7 +299,10 @@ def journal_fold(contents: JournalContents, where: Path, *, records: bool = True
 
 @contextmanager
 def known_forms(where: Path) -> Iterator[None]:
-    """Raise DamagedError for what an event of a wrong form in the journal of this folder leads to."""
+    """Raise DamagedError in place of any error in the block that an event of a wrong form causes.
+
+    where: the folder of the journal.
+    """
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:

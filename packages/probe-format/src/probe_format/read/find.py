@@ -73,7 +73,7 @@ def _below(path: Path) -> Iterator[Path]:
 
 
 def _is_rank(path: Path) -> bool:
-    """Return whether a folder in one of a step is a rank's, whatever the run came to write in it."""
+    """Return whether a folder within that of a step is a rank's: it has such a name, and anything in it."""
     return bool(layout.RANK_DIR.fullmatch(path.name)) and path.is_dir() and any(path.iterdir())
 
 
@@ -83,13 +83,14 @@ def _number(path: Path) -> int:
 
 
 def place_of(path: Path) -> tuple[int | None, int | None, layout.Mode | None]:
-    """Return the rank and the step that a rank's folder is of, None where the folders' names do not contain them.
+    """Return the rank, the step and the mode of a rank's folder.
 
-    And the mode: ``graph`` or ``pynative`` where the step's folder is in one of that name, and is not by PyTorch.
+    Rank and step are None where the folders' names do not contain them. The mode is ``graph`` or ``pynative`` where
+    the step's folder is in one of that name, and PyTorch did not write it; else None.
     """
     step, number = layout.STEP_DIR.fullmatch(path.parent.name), _number(path)
     mode = layout.mode_of(path.parent.parent) if step else None
-    if mode is not None and _is_of_torch(path):  # a dump_path of that name
+    if mode is not None and _is_of_torch(path):  # the dump_path itself has that name
         mode = None
     return None if number < 0 else number, int(step[1]) if step else None, mode
 
@@ -119,7 +120,7 @@ def _near(path: Path) -> str:
 
 
 def _inside(path: Path) -> str:
-    """Return a hint that names the dumps one or two levels down, or what reads what is there."""
+    """Return a hint that names the dumps one or two levels down, or the commands that read its watch files."""
     if (path / layout.WATCH).is_dir():
         return " It has watch files: 'probe trend', 'probe watch' and 'probe export' read them."
     try:

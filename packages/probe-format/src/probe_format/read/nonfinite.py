@@ -104,10 +104,11 @@ def begins(name: str, given: Sequence[Value], made: Sequence[Value], outside: bo
 
 
 def none_begins(records: int, known: int, suspect: int, *, lost: bool) -> str:
-    """Return in words that all of a dump is finite, or cannot be told.
+    """Return a sentence on a dump in which no origin was found: all of it is finite, or none of it can be checked.
 
+    records: how many the dump has.
     known: how many of them have numbers to tell by.
-    suspect: how many of them hold such a value, meant or not.
+    suspect: how many of them hold a value that is not finite, meant or not.
     lost: whether something is lost that may hold one.
     """
     if not records:

@@ -130,7 +130,11 @@ _TOLD = 3
 
 @frozen
 class Loss:
-    """Say why the value of a slot is lost; where its numbers are known, why its file is. slot, side: as in `Value`."""
+    """Say why the value of a slot, or the file of its tensor, is lost.
+
+    slot, side: as in `probe_format.schema.parts.Value`.
+    known: whether the tensor's numbers are known: then its file alone is lost.
+    """
 
     slot: str
     side: Side
@@ -140,8 +144,9 @@ class Loss:
 
 @frozen
 class Lost:
-    """Hold what is lost, by record: as text how much, and the first of it with the reasons.
+    """Hold what is lost of each record. ``str`` says how much in all, and names the first few with the reasons.
 
+    records: name -> what is lost of it.
     empty: whether the run ended before its first record.
     """
 
@@ -160,11 +165,11 @@ class Lost:
         return f"{count} lost: {told}" + (", ..." if count > _TOLD else "")
 
     def of(self, name: str) -> Sequence[Loss]:
-        """Return what of one record is lost."""
+        """Return what is lost of one record."""
         return self.records.get(name, ())
 
     def given(self, name: str) -> str:
-        """Return what is to be added where the inputs of a call are said to be finite: which are not known."""
+        """Return words to add where a message says that a call's inputs are finite: which of them are lost."""
         slots = [each.slot for each in self.of(name) if each.side == "in" and not each.known]
         return f", but for what is lost ({', '.join(slots)})" if slots else ""
 

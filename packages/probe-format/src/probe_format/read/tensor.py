@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .record import Record
 
 Amount = float | int | bool | None
-#: What a path has, and no name of a file.
+#: Characters of paths that no name of a file has.
 _OUTSIDE = frozenset("/\\\0")
 
 
@@ -131,7 +131,10 @@ class Tensor:
 
     @property
     def place(self) -> Path | Entry | None:
-        """Return its file, or its entry in a pack, which `probe_format.tensors.opened` opens alike; else as `file`."""
+        """Return the path of its file, or its entry in a pack: `probe_format.tensors.opened` opens both.
+
+        None, and raises, as `file`.
+        """
         name = self.json.get("data_name")
         if name is None:
             return None

@@ -66,7 +66,7 @@ class TensorFiles:
             return f"its file cannot be read: {error}"
 
     def _problems(self, path: Path | Entry, tensor: Tensor) -> Generator[str]:
-        """Yield what is wrong with the file, of which the first says most."""
+        """Yield what is wrong with the file, the most telling first."""
         values = yield from self._npy(path, tensor) if path.suffix == ".npy" else self._pt(path, tensor)
         wanted, key = tensor.json.get("data_crc32"), _content_of(path)
         if wanted is not None:
@@ -145,7 +145,7 @@ def _near(found: list[float] | None, said: list[float]) -> bool:
 
 
 def _content_of(path: Path | Entry) -> tuple[object, ...]:
-    """Return what names of one content have in common."""
+    """Return a key for a file's content: it is the same for all names (links, entries) of that content."""
     if isinstance(path, Entry):
         return path.path, path.start
     stat = path.stat()

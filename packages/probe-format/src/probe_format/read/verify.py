@@ -166,7 +166,7 @@ def _refuse(token: str) -> Any:
 
 
 def _agree(rank: Rank) -> Iterator[str]:
-    """Yield the differences between the calls that the three files name."""
+    """Yield the calls that stack.json has and no other file, and the records that construct.json lacks."""
     known = set(rank.records.names) | set(rank.construct.parents)
     for names, _ in rank.stack.groups:
         for name in names:

@@ -1,7 +1,7 @@
-"""Check and parse what goes with the records of calls.
+"""Check and parse construct.json and stack.json, which go with the records of calls.
 
-construct.json: which call ran inside which module (spec/construct.md); stack.json: where in the user's code each was
-made (spec/stack.md).
+construct.json says which call ran inside which module (spec/construct.md), stack.json where in the user's code each
+call was made (spec/stack.md).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +24,7 @@ _MICRO_STEPS = "megatron_micro_step_number"
 class Construct:
     """Hold the tree of calls.
 
+    parents: node -> its parent, None at the top.
     micro_steps: Megatron's, where msprobe wrote them.
     """
 
@@ -45,9 +46,9 @@ class Construct:
         return tuple(found)
 
     def with_records(self, names: Iterable[str], *ways: Direction) -> dict[str, str | None]:
-        """Return the parent of each node, and of the records that are no nodes; each can be reached from the top.
+        """Return the parent of each node and record; cycles are cut, so that each can be reached from the top.
 
-        ways: gradients of parameters stand under their module's first call of the first of these directions.
+        ways: a module's parameter gradients stand under its first call in the first of these directions that has one.
         """
         found = {name: parent if parent in self.parents else None for name, parent in self.parents.items()}
         for name in names:
@@ -72,7 +73,7 @@ class Construct:
 
 
 def _circles(parents: Mapping[str, str | None]) -> list[str]:
-    """Return the first node of each circle, where a cut makes all reachable."""
+    """Return one node of each circle: if these have no parent, all nodes can be reached from the top."""
     done: set[str] = set()
     circles: list[str] = []
     for name in parents:
@@ -145,9 +146,9 @@ class Stack:
 
 
 _Group = Annotated[tuple[list[str], list[str]], {"description": "[[names], [frames]], nor are all [frames]"}]
-#: By identical stack: Probe, msprobe 8 and 26.
+#: Calls grouped by identical stack, as Probe and msprobe 8 and 26 write them.
 _GROUPED = schema_of(Mapping[str, _Group])
-#: msprobe 1.
+#: A stack for each call, as msprobe 1 writes them.
 _FLAT = schema_of(Mapping[str, list[str]])
 STACK = {"anyOf": [_GROUPED, _FLAT]}
 

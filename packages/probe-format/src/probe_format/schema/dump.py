@@ -63,7 +63,7 @@ class Header(_Header):
 
 
 class DebugHeader(_Header):
-    """Say the same of debug.json."""
+    """Say what the top-level keys but ``data`` hold in a debug.json of Probe's."""
 
     level: Literal["debug"]
 
@@ -86,7 +86,7 @@ class Forward(TypedDict, total=False):
 
 
 class Marks(TypedDict, total=False):
-    """Say what Probe adds to a record, and readers of msprobe's ignore."""
+    """Say what Probe adds to a record; msprobe's readers ignore it."""
 
     raised: str
     incomplete: bool
@@ -136,14 +136,17 @@ class Document:
         return found
 
     def texts(self) -> Iterator[tuple[str, bytes | None]]:
-        """Yield the name of each record and its JSON; None where records have no line each."""
+        """Yield the name of each record and its JSON; None for that where the file has no line for each record."""
         lines = self.records if isinstance(self.records, _Lines) else None
         if lines is None:
             return ((name, None) for name in self.records)
         return ((name, lines.raw[start:stop]) for name, (start, stop) in lines.spans.items())
 
     def mentioning(self, word: bytes) -> Iterator[str]:
-        """Yield the names of the records of Probe's own that may hold a word: where they have a line each, it does."""
+        """Yield the names of records that hold a word; of all records where the file has no line for each.
+
+        Yield none of a file that Probe did not write.
+        """
         if isinstance(lines := self.records, _Lines):
             found = lines.spans.items() if word in lines.raw else ()
             yield from (name for name, span in found if lines.raw.find(word, *span) >= 0)

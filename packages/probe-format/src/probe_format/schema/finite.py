@@ -49,7 +49,7 @@ def kinds_asked_for(value: Any) -> frozenset[str]:
     """Return what an argument that is not a tensor asks for: the ``-Inf`` of ``masked_fill(mask, float('-inf'))``."""
     if isinstance(value, dict):
         value = None if value.get("type") == "str" else value.get("value")
-    elif isinstance(value, str):  # a text that a user wrote, as every text that is not encoded
+    elif isinstance(value, str):  # every text that is not encoded is one that a user wrote
         return _NONE
     word = _word(value)
     return frozenset((word,)) if word else _NONE
@@ -99,7 +99,7 @@ _IN_PLACE = frozenset(f"i{operator}__" for operator in _OPERATORS.split())
 _VIEWING = frozenset(_VIEWS.split())
 
 
-#: What a mask is made of. Where it comes with the inputs it is meant, as long as nothing but it follows.
+#: What a mask is made of. Among the inputs of a call it is meant, as long as the call makes no other kind of it.
 MASK = frozenset(("-Inf",))
 
 
@@ -107,7 +107,7 @@ MASK = frozenset(("-Inf",))
 class Suspect:
     """Hold a record that has a value which is not finite, whoever made it.
 
-    order: its place among the records of the rank, which is that of completion.
+    order: its place among the records of the rank, which are in the order of completion.
     given, made: the kinds of such values among what the call got, and what it returned.
     asked: the kinds that its other arguments ask for.
     """
@@ -119,7 +119,7 @@ class Suspect:
     asked: frozenset[str] = _NONE
 
     def blamed(self, allowed: frozenset[str] = _NONE) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the kinds that it makes, and those that it brings from outside, without being asked for.
+        """Return the kinds that the call makes, and those that it brings in with its inputs; none that is asked for.
 
         allowed: kinds that are meant here, besides those that it is asked for.
         """
@@ -143,11 +143,14 @@ def suspect_of(name: str, order: int, parts: Parts) -> Suspect | None:
             given |= kinds
     if not given and not made and not held:
         return None
-    given |= held & made  # what was written over is gone, and may have been memory that nobody wrote before
+    given |= held & made  # else it is overwritten: it may have been in memory that nobody had written
     asked = _NONE.union(*(kinds_asked_for(value) for _, value in parts.others))
     return Suspect(name, order, given, made, asked)
 
 
 def may_begin(found: Iterable[Suspect]) -> bool:
-    """Return whether values that were not asked for may begin at one of these: the modules around it may tell more."""
+    """Return whether values that were not asked for may begin at one of these.
+
+    To be sure, the modules around it must be known too (`probe_format.read.nonfinite.origins`).
+    """
     return any(made or brought for made, brought in (suspect.blamed() for suspect in found))

@@ -57,7 +57,7 @@ def side_of(path: ValuePath) -> Side:
 
 
 def _add(values: list[Value], arguments: list[tuple[str, Any]], at: ValuePath, side: Side, item: Any) -> None:
-    """Add what is in one part's item that is no tensor itself."""
+    """Add the tensors and arguments in an item of a part that is no tensor itself. at: the place of the item."""
     # The most frequent argument is taken without a walk.
     found = [((), item)] if isinstance(item, dict) and item.keys() == _PLAIN else walk(item, is_leaf)
     for path, node in found:

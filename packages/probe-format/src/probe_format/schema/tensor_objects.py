@@ -34,7 +34,7 @@ def is_tensor(node: Any) -> bool:
 
 
 def _claims_to_be_one(node: dict[str, Any]) -> bool:
-    """Return whether a leaf has what only a tensor has, whatever is wrong with it."""
+    """Return whether a leaf has the keys that only a tensor has, whatever is under them."""
     return "shape" in node and "dtype" in node and isinstance(node.get("type"), str)
 
 
@@ -45,9 +45,9 @@ def why_lost(node: Any) -> str:
 
 
 def walk(value: Any, ends: Callable[[dict[str, Any]], bool], path: ValuePath = ()) -> Placed:
-    """Yield what is below ``value`` and holds no values, with its path of keys and indexes, in document order.
+    """Yield each single value below ``value`` with its path of keys and indexes, in document order.
 
-    ends: whether an object stands for one value; lists and objects that hold nothing stand for themselves.
+    ends: returns whether an object is a single value; an empty list or object is always one.
     path: of ``value``.
     """
     # Each path is made when it is yielded: all paths of a long, deeply nested list would fill the memory.
@@ -69,7 +69,7 @@ def tensors(value: Any) -> Iterator[tuple[ValuePath, dict[str, Any]]]:
 
 
 def others(value: Any) -> Placed:
-    """Yield every leaf below ``value`` that is not a tensor (numbers, texts, None, no encoding), with its path."""
+    """Yield every leaf below ``value`` that is not a tensor (numbers, texts, None, placeholders), with its path."""
     found = walk(value, is_leaf)
     return ((path, node) for path, node in found if not (is_tensor(node) or node == [] or node == {}))
 
@@ -86,7 +86,7 @@ def _check_values(value: Any, path: ValuePath) -> Iterator[Problem]:
 
 @checked_by("foreign")
 def check_foreign(value: Any, path: ValuePath) -> Iterator[Problem]:
-    """Yield the faults in a value, of msprobe's too, that would stop any reader: only tensors are checked."""
+    """Yield the faults that would stop any reader of a value, also of msprobe's: only its tensors are checked."""
     for at, node in walk(value, _claims_to_be_one, path):
         if node and isinstance(node, dict):
             yield from _check_tensor(node, _FOREIGN_FORM, at)
@@ -100,9 +100,9 @@ def _check_tensor(node: dict[str, Any], schema: Schema, at: ValuePath) -> Iterat
 
 
 def readable(value: Any) -> bool:
-    """Return whether `check_foreign` finds nothing, in a fraction of its time: it is asked of every record read."""
+    """Return whether `check_foreign` finds nothing, in a fraction of its time, as every record read is checked."""
     todo = [value]
-    for node in todo:  # which grows
+    for node in todo:  # to which the loop adds
         if type(node) is list:
             todo += node
         elif type(node) is dict:
@@ -114,7 +114,10 @@ def readable(value: Any) -> bool:
 
 
 def _is_usual(tensor: dict[str, Any]) -> bool:
-    """Return whether a tensor has one list, its shape, which is one of whole numbers, and no text for a number."""
+    """Return whether a tensor is so plainly well-formed that it needs no check against the schema.
+
+    It has no list but its shape (of sizes) and its sketch, no object, and no text where a number belongs.
+    """
     kinds = [*map(type, tensor.values())]
     shape = tensor["shape"]
     if (

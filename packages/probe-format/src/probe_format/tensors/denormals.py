@@ -23,7 +23,10 @@ def flushed() -> bool:
 
 
 def with_denormals(work: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Return a function that does ``work`` by the processor's plain rules, and puts the run's back. On Linux alone."""
+    """Return a function that does ``work`` by the processor's default rules, and puts the run's back.
+
+    Elsewhere than on Linux, return ``work`` itself.
+    """
     if sys.platform != "linux":
         return work
 

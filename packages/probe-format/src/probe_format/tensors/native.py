@@ -1,4 +1,4 @@
-"""Compute statistics of memory by `probe_fast` (extra ``fast``), in one read; where it is not, by the reference.
+"""Compute the statistics of a tensor's memory in one read by `probe_fast` (extra ``fast``), or else by the reference.
 
 Both give the same numbers within the bounds of the specification, and the very same extremes and counts.
 """
@@ -44,11 +44,13 @@ def _buffer(size: int) -> Any:
 
 
 def by_reference(address: int, count: int, kind: str, threads: object = None) -> stats.Numbers | None:
-    """Return the max, min, mean and norm of contiguous floats in memory; None where `stats_in` has to look.
+    """Return the max, min, mean and norm of contiguous floats in memory by the reference.
+
+    None where there are many, or denormals are flushed, or a result is not finite: then `stats_in` is needed.
 
     count: how many elements there are, one or more.
     kind: ``float32``, ``float64``, ``float16`` or ``bfloat16``.
-    threads: it needs none.
+    threads: for the form that `numbers_at` has either way; none are needed.
     """
     if count > stats.BLOCK or flushed():
         return None
@@ -58,7 +60,7 @@ def by_reference(address: int, count: int, kind: str, threads: object = None) ->
     return found if math.isfinite(sum(x - x for x in found)) else None
 
 
-#: The same, the faster of the two ways.
+#: The same by probe_fast where it is installed.
 numbers_at = four if WAY else by_reference
 
 
@@ -76,9 +78,9 @@ def stats_in(
     sketch: bool = False,
     threads: Threads = None,
 ) -> stats.Stats:
-    """Return `stats_of` an array of any shape and dtype.
+    """Return the statistics of an array of any shape and dtype.
 
-    narrow, zero_count, sketch: as there.
+    narrow, zero_count, sketch: as in `stats.stats_of`.
     """
     a = np.asarray(array)
     sketch = sketch and (narrow is not None or a.dtype.kind == "f")
@@ -139,5 +141,5 @@ def _ends(found: "Measured", kind: str) -> tuple[stats.Number, stats.Number]:
 
 @functools.cache
 def _table(name: str) -> int | None:
-    """Return the address of what the 256 codes of a format mean, which is kept; None of what is no such format."""
+    """Return the address of the values of an 8-bit format's 256 codes, which stay there; None of any other dtype."""
     return code_values(name).ctypes.data if "float8" in name else None

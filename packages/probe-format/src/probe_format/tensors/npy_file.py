@@ -89,7 +89,7 @@ def _whole(file: IO[bytes]) -> NpyHeader:
 @contextmanager
 def _named(path: Place) -> Iterator[None]:
     try:
-        with naming(str(path)):  # into what a close raises, too
+        with naming(str(path)):  # also what closing the file raises
             yield
     except (DamagedError, ValueError) as error:
         raise DamagedError(f"{path} is not a whole .npy file: {error}.") from error

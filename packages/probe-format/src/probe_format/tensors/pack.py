@@ -19,7 +19,7 @@ from probe_format.names import MAX_BYTES
 from probe_format.plain_files import refuse_link
 
 _MAGIC, _START, _HEAD = b"PrbE", struct.Struct("<4sI"), struct.Struct("<QIHH")
-#: Where a content may begin. Mapped into memory it is as well aligned as in a file of its own.
+#: A content begins at a multiple of so many bytes: mapped into memory it is aligned as in a file of its own.
 _ALIGNED = 64
 _MOST, _PIECE = 512, 1 << 20
 _PACK = re.compile(r"[0-9]{3,18}\.pack", re.ASCII)
@@ -33,7 +33,7 @@ class Entry:
 
     path: of the pack.
     start, size: of the content, in bytes.
-    crc: of the tensor file, as its head says.
+    crc: of the tensor file, as the entry's head says.
     """
 
     path: Path
@@ -97,7 +97,7 @@ def packs(folder: Path) -> list[Path]:
 def entries(folder: Path) -> dict[str, Entry]:
     """Return the tensor files in the packs of a folder by their names. Raises as `packs`.
 
-    What is torn or has a damaged head is left out: the records, and `has_gap`, tell of it.
+    An entry that is torn or has a damaged head is left out; the records, and `has_gap`, tell that it is missing.
     """
     found: dict[str, Entry] = {}
     for path in packs(folder):
@@ -113,13 +113,16 @@ def entries(folder: Path) -> dict[str, Entry]:
 
 
 def has_gap(path: Path) -> bool:
-    """Return whether a pack has bytes before one of its entries that are none: no kill does that. Raises OSError."""
+    """Return whether bytes that are no entry stand before an entry of a pack. Raises OSError.
+
+    A kill leaves such bytes at the end alone.
+    """
     with open(path, "rb", buffering=0) as file:
         return any(gap for *_, gap in _scanned(file.fileno(), path))
 
 
 def _scanned(fd: int, path: Path) -> Iterator[tuple[Entry, bool, bool]]:
-    """Yield the entries of a pack that are all there, whether each is a second name, and comes after what is none."""
+    """Yield each whole entry of a pack, whether it is a second name, and whether bytes before it are no entry."""
     at, size, gap = 0, os.fstat(fd).st_size, False
     while at < size:
         head = os.pread(fd, _MOST, at)
@@ -176,7 +179,7 @@ class _Part(io.FileIO):
     def readinto(self, into: Any) -> int:
         return super().readinto(memoryview(into)[: max(0, self._entry.size - self.tell())]) or 0
 
-    # FileIO's do not ask readinto, and read on to the end of the pack.
+    # FileIO's own do not call readinto, and read on to the end of the pack.
     read, readall = io.RawIOBase.read, io.RawIOBase.readall  # type: ignore[assignment]
 
 
@@ -188,7 +191,7 @@ def opened(place: Place) -> IO[bytes]:
 
 
 def mapped(place: Place, dtype: Any, start: int, count: int) -> npt.NDArray[Any]:
-    """Map values into memory. start: where they begin in the tensor file, in bytes."""
+    """Map ``count`` values into memory. start: where they begin in the tensor file, in bytes."""
     if isinstance(place, Entry):
         return mapped(place.path, dtype, place.start + start, count)
     values: npt.NDArray[Any] = np.memmap(place, dtype, "r", start, (count,))

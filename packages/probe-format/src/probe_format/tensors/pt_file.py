@@ -12,7 +12,7 @@ from functools import lru_cache
 from probe_format.checksum import Buffer, crc32
 from probe_format.errors import FormatError
 
-#: The parts of a zip: before each member, of each in the directory, and three at the end.
+#: The records of a zip file: before each member, for each in the directory, and three at the end.
 LOCAL, ENTRY = struct.Struct("<IHHHHHIIIHH"), struct.Struct("<IHHHHHHIIIHHHHHII")
 WIDE_END, LOCATOR, END = struct.Struct("<IQHHIIQQQQ"), struct.Struct("<IIQI"), struct.Struct("<IHHHHIIH")
 
@@ -40,7 +40,7 @@ UNTYPED = {
         ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"), 1
     ),
 }
-#: Those that torch saves in a special way, or cannot save, in the same forms.
+#: The same of quantised dtypes, which torch saves in a special way, and `pt_bytes` cannot write.
 QUANTISED = {"qint8": ("QInt8Storage", 1), "quint8": ("QUInt8Storage", 1), "qint32": ("QInt32Storage", 4)}
 #: dtype -> the bytes of an element.
 WIDTHS = {"complex32": 4, **UNTYPED, **{name: width for name, (_, width) in (STORAGES | QUANTISED).items()}}
@@ -71,7 +71,10 @@ def pt_frame(dtype: str, shape: Sequence[int], nbytes: int, crc: int) -> tuple[b
 
 @lru_cache(maxsize=1024)
 def _template(dtype: str, shape: tuple[int, ...], nbytes: int) -> tuple[bytes, bytes, bytes, bytes]:
-    """Return everything around the data: before and after the CRC in what precedes it, and the same in what follows."""
+    """Return the bytes around the data, in four parts: two before the data, and two after.
+
+    The CRC-32 of the data belongs between the first two, and again between the last two.
+    """
     head, directory = bytearray(), bytearray()
     pickle = _pickle(dtype, shape, nbytes)
     for name, content in (("data.pkl", pickle), ("byteorder", b"little"), ("version", b"3\n")):

@@ -39,8 +39,8 @@ class PtContent:
     """Describe the content of a ``.pt`` file.
 
     tensors: one, or the parts of a sparse or quantised one.
-    crc: of a single tensor's elements in C order.
-    start: where its storage begins in the file, in bytes.
+    crc: of a single tensor's elements in C order; None where there are parts.
+    start: where the storage of the first tensor begins in the file, in bytes.
     """
 
     tensors: tuple[PtTensor, ...]

@@ -111,8 +111,9 @@ class PtTensor:
     """Describe one tensor in the file.
 
     stride, offset: in elements.
-    storage: the name of the member with its bytes.
-    plain: it is all that the file holds, and neither quantised nor a part of a sparse tensor.
+    storage: the name of the zip's member with its bytes.
+    width: bytes of one element.
+    plain: whether it is all that the file holds, and neither quantised nor a part of a sparse tensor.
     """
 
     dtype: str
@@ -139,8 +140,9 @@ class PtTensor:
 
 
 def tensors_of(content: bytes, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
-    """Return the tensors that the pickle makes, within the storages.
+    """Return the tensors that the pickle describes, each of which lies within its storage.
 
+    content: the pickle.
     sizes: bytes of each storage, by member name.
     Raises DamagedError when torch.save writes no such pickle or it does not fit the storages, FormatError when it may
     be a pickle of something other than a tensor; the messages have no file name.
@@ -155,7 +157,7 @@ def tensors_of(content: bytes, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
 def _value(value: Any, sizes: dict[str, int]) -> tuple[PtTensor, ...]:
     function, arguments = _call(value)
     if function == _PARAMETER and len(arguments) == 3 and _hooks(arguments[2]):
-        function, arguments = _call(arguments[0])  # a parameter holds no other
+        function, arguments = _call(arguments[0])  # the tensor in it, which is no parameter
     if function == _TENSOR and len(arguments) == 6:
         return (_tensor(arguments, None, sizes),)
     if function == _TYPED_TENSOR and len(arguments) == 7 and isinstance(arguments[6], _Name):

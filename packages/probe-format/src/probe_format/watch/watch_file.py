@@ -22,8 +22,9 @@ _MOST_COLUMNS = 1 << 24
 class Row:
     """Hold the numbers of one step.
 
-    time: seconds since 1970. values: a float32 for each column.
+    time: seconds since 1970. values: a norm for each column, as float32.
     wide: column -> a norm that float32 does not hold. bad: column -> how many elements are NaN, and how many infinite.
+    skipped: how many updates a loss scaler skipped.
     """
 
     step: int
@@ -48,7 +49,8 @@ class WatchFile:
     rank: from the file's name; None when not distributed.
     unseen: (what, why) of what cannot be watched. faults: (where, what was wrong).
     triggers: (step, when, why) of the steps that met a condition.
-    damage: what is not whole, in words.
+    damage: what is not whole, in words. left: how many bytes follow the last whole frame.
+    ended: whether the run has written that nothing follows.
     """
 
     path: Path
@@ -66,7 +68,7 @@ class WatchFile:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return a file with all that it has now. Raises FormatError when it is none, OSError as opening does."""
+        """Return a file with all that it has now. Raises FormatError when it is no watch file, or OSError."""
         found = cls(path)
         found.more()
         return found
@@ -146,7 +148,7 @@ class WatchFile:
             self.ended = True
 
     def _fill(self, count: int) -> None:
-        """Name columns whose names damage has taken."""
+        """Add unnamed columns, up to ``count``, for those whose names were lost to damage."""
         if not 0 <= count <= _MOST_COLUMNS:
             raise ValueError(f"there are no {count} columns")
         self.columns += [Column("?", "?", str(i), 0) for i in range(len(self.columns), count)]
@@ -175,7 +177,7 @@ class WatchFile:
 def watch_files(path: str | Path) -> list[WatchFile]:
     """Return the watch files of a dump path (or of its folder ``watch``, or the one given), by rank, read so far.
 
-    None where there are none. Raises FormatError when one is none.
+    The list is empty where there are none. Raises FormatError when a file is no watch file.
     """
     path = Path(path)
     if path.is_file():

@@ -19,7 +19,7 @@ MAGIC = b"PROBEW1\n"
 VERSION = "1.0"
 Kind = Literal["gradients", "weights", "moments", "updates", "activations"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-#: The number of a column that has none in a step.
+#: The number of a column that has no norm in a step.
 ABSENT = -1.0
 _SMALLEST, _LARGEST = 1.1754943508222875e-38, 3.4028234663852886e38  # of the normal float32
 
@@ -44,9 +44,10 @@ class Column:
 
 
 def free_place(dump_path: Path, rank: int | None) -> Path | None:
-    """Return the file that this process may write: ``proc<pid>`` where a living one has that of the rank.
+    """Return the path of the watch file that this process may write.
 
-    None where the file of an earlier run is there.
+    It is named after the rank, or ``proc<pid>`` where a living process holds that file. None where an earlier run
+    left the rank's file.
     """
     path = layout.watch_file(dump_path, rank)
     try:
@@ -101,7 +102,7 @@ class WatchWriter:
         if skipped:
             head["skipped"] = skipped
         self._append((head, (narrow.tobytes(),)))
-        self.path.stat()  # a file that was removed takes rows, too
+        self.path.stat()  # raises where the file was removed: the write raises nothing
 
     def unseen(self, what: str, why: str) -> None:
         self._append(({"k": "unseen", "what": what, "why": why}, ()))

@@ -42,7 +42,7 @@ class Claim:
         rank: of this process; None when not distributed.
         child: whether another process of the run started this one. Without a rank it gets ``proc<pid>/`` at once, so
             that it cannot take ``rank/`` before its parent does. So does a fork()ed copy of a claim.
-        new: whether a folder with anything in it will not do.
+        new: whether a folder that holds data is passed over.
 
         Raises OSError when a folder cannot be made or locked.
         """
@@ -76,7 +76,7 @@ class Claim:
         return True
 
     def rest(self) -> None:
-        """Write nothing more into the folder, which stays this process's."""
+        """Declare that nothing more is written into the folder, which stays this process's."""
         self._active = False
 
     def release(self) -> None:
@@ -99,7 +99,7 @@ def in_use(dump_path: Path, rank: int | None) -> bool:
 def _is_taken(dump_path: Path, name: str, mine: Claim | None) -> bool:
     """Return whether another process holds a folder of this name in any step, or this one while it writes there.
 
-    mine: looks for its own folder; None where only other processes count.
+    mine: the claim that looks for a folder; None where only other processes count.
     """
     for step in find_steps(dump_path):
         # It may not be there, or no folder.
@@ -111,6 +111,7 @@ def _is_taken(dump_path: Path, name: str, mine: Claim | None) -> bool:
 
 
 def _owners(folder: Folder) -> Iterator[Claim]:
+    """Yield the claims of this process that hold the folder."""
     for each in list(_claims):
         held = each._folder
         if held is not None and each._pid == os.getpid() and os.path.sameopenfile(held.fd, folder.fd):
@@ -119,6 +120,7 @@ def _owners(folder: Folder) -> Iterator[Claim]:
 
 @contextlib.contextmanager
 def _alone(dump_path: Path) -> Iterator[None]:
+    """Keep other processes from taking folders of the dump meanwhile."""
     with Folder(dump_path) as folder:
         _wait_for(folder.fd)
         yield

@@ -12,7 +12,7 @@ from probe_format.safe_files import Folder
 from .claim import held_report
 
 _OWN = {DUMP, STACK, CONSTRUCT, DEBUG, REPORT, JOURNAL, ERRORS}
-_REMOVED = ".removed-"  # before the name of a rank's folder it makes that of no rank
+_REMOVED = ".removed-"  # before the name of a rank's folder: no reader takes it for a rank's then
 
 
 def clear(directory: Path) -> None:
@@ -33,7 +33,7 @@ def discard(directory: Path, inode: tuple[int, int]) -> None:
     It is renamed first, so that a reader finds all of it or nothing whenever the process ends (spec/layout.md). Where
     it has files of somebody else, it stays, with these.
 
-    inode: its device and inode: nothing is done where another folder has its name by now.
+    inode: the folder's device and inode: nothing is done where another folder has its name by now.
 
     Raises OSError when it cannot be removed.
     """
@@ -43,7 +43,7 @@ def discard(directory: Path, inode: tuple[int, int]) -> None:
         found = os.stat(directory.name, dir_fd=step.fd, follow_symlinks=False)
         if (found.st_dev, found.st_ino) != inode:
             return
-        _empty(removed, step)  # a killed process has left it so
+        _empty(removed, step)  # what a killed process may have left
         with held_report(directory):
             os.rename(directory.name, removed.name, src_dir_fd=step.fd, dst_dir_fd=step.fd)
         if not _empty(removed, step):

@@ -22,7 +22,7 @@ _KINDS = ("seen", "recorded", "filtered", "unsupported", "failed", "left_out")
 
 
 class _Counts(dict[str, Count]):
-    """One count for each thing that is counted, and never two, as threads that met in a defaultdict would have."""
+    """Hold one count for each thing that is counted: threads that meet get the same; a defaultdict may make two."""
 
     def __missing__(self, what: str) -> Count:
         return self.setdefault(what, Count())
@@ -89,7 +89,7 @@ class Coverage:
 class Tally:
     """Count exactly from many threads; `add` takes no lock.
 
-    counter: ``next`` of it is `add`.
+    counter: ``next(counter)`` counts one more, as `add` does.
     """
 
     __slots__ = ("_lock", "_reads", "counter")
@@ -121,11 +121,11 @@ _WHOLE = ("int", "uint", "bool")
 class Summary:
     """Keep the extremes of the tensors of a step. Safe to use from many threads.
 
-    norms: each with the first slot that had it, as a tensor that is passed on has many.
-    least: the smallest of them once there are `LARGEST`, -1 before.
+    norms: the largest, each with the first slot that had it, as a tensor that is passed on has many.
+    least: the smallest of ``norms`` once there are `LARGEST`, -1 before.
     found: finite norms of floats over ``least`` that came since `settle`: (norm, record, label and path for `slot_of`).
         Whoever adds to it calls `settle` when there are more than ``MANY``.
-    first: the first tensor that is not finite, and ``order``, its place among all.
+    first: the first tensor that is not finite. order: its place among all tensors.
     """
 
     MANY: ClassVar[int] = 64
@@ -159,7 +159,7 @@ class Summary:
         """Keep the largest of the norms in ``found``."""
         with self._lock:
             count = len(self.found)  # more may come meanwhile
-            # The largest first, of equal ones the first that came: so the rest can be passed over.
+            # Largest first, equal norms as they came: the first that is too small ends the search.
             for norm, record, label, path in sorted(self.found[:count], key=itemgetter(0), reverse=True):
                 if norm <= self.least:
                     break
@@ -181,9 +181,10 @@ class Summary:
 
 
 def slot_of(label: str | None, path: ValuePath) -> str:
-    """Return the place in a record of what is at ``path`` of one of its parts, as ``input_args.0``.
+    """Return the slot, as ``input_args.0``, of the value at ``path`` in a part of a record.
 
-    label: the part; None for a record that is one value, empty for one of lists of values.
+    label: the part; None where the record is one value; empty where the record holds lists of values (parameters'
+        gradients): of each the first is meant.
     """
     shown: tuple[int | str, ...] = path
     if label is not None:

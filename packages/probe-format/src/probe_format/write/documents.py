@@ -1,4 +1,4 @@
-"""Write the files of one rank in one stream, each complete before it takes its name."""
+"""Write the JSON files of one rank piece by piece, and its report; each file takes its name when it is complete."""
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,11 +26,11 @@ State = Literal["open", "complete", "recovered"]
 
 @frozen
 class Documents:
-    """Hold the content of one rank's files, for who has all of it at once.
+    """Hold the content of one rank's files, for callers that have all of it in memory.
 
     header: the top-level keys of dump.json without ``data``.
     data: record name -> record, in completion order.
-    stack: the grouped layout.
+    stack: the content of stack.json, in the grouped layout (spec/stack.md).
     construct: node -> parent or None.
     coverage: the last tally, or {}.
     faults: one per kind, with its count.
@@ -115,7 +115,7 @@ def amend_report(directory: Path, amend: Callable[[dict[str, Any]], object]) -> 
 class _Counted:
     """Count the records that pass on their way to a file.
 
-    summary: gets the tensors in them; None where their numbers are known.
+    summary: gets the tensors in them; None where the report's summary is known already.
     """
 
     summary: Summary | None
@@ -126,7 +126,7 @@ class _Counted:
             if self.summary is not None:
                 lines = pages.filled(lines)
                 self._add(self.summary, lines)
-            # Strings have it escaped. Bytes.count() takes ten times as long.
+            # One newline for each record: in strings it is escaped. bytes.count() takes ten times as long.
             self.records += int(np.count_nonzero(np.frombuffer(lines, np.uint8) == _NEWLINE))
             yield lines
 
@@ -141,9 +141,9 @@ class _Counted:
 
 @define
 class _Passed:
-    """Count what passes on its way to a file.
+    """Count the bytes and the tensors that pass on their way to a file.
 
-    has_tensors, has_files: whether there may be any.
+    has_tensors, has_files: whether tensors, and tensor files, may be named in it.
     tensors, tensor_files: counted in the bytes: inside JSON strings the quotes are escaped, so only keys match.
     """
 

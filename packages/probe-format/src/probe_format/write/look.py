@@ -10,7 +10,7 @@ from probe_format.names import ParamsGradName, parsed
 from probe_format.schema.finite import Suspect, suspect_of
 from probe_format.schema.parts import parts_of
 
-# Inside JSON strings the quotes are escaped, so only keys match. All five counts are there, or none.
+# Inside JSON strings the quotes are escaped, so only keys match. A tensor has all counts of `BROKEN`, or none.
 _NON_FINITE, _KNOWN, _LOST = b'"nan_count":', b'"Max":', b'"lost":'
 
 
@@ -24,8 +24,9 @@ class Look:
     moments: which gradients of parameters are wanted: ``parameters_grad``, ``optimizer_grad``.
     suspects: the records with a value that is not finite, in their order.
     norms: moment -> (module, parameter) -> the norm of its gradient; of several that arrived, of the last.
-    known: in how many blocks of them there are numbers.
-    lost: whether something of them is lost.
+    records: how many there are.
+    known: how many blocks of their lines have numbers in them.
+    lost: whether something in them is lost.
     """
 
     moments: frozenset[str] = frozenset()

@@ -20,14 +20,14 @@ from probe_format.safe_files import Folder
 from .documents import now, write_pages
 from .look import Look
 
-#: Bytes of a fault, among them an error's text and a path, that a full disk still takes.
+#: Bytes of the journal that are reserved for a fault, with an error's text and a path: a full disk still takes it.
 _ROOM = 1024
 
 
 class Append(Protocol):
     """Write one event; when this returns, it survives the death of the process.
 
-    count: raised together with the event, so that counts agree with the files.
+    count: gets one more together with the event, so that counts agree with the files.
 
     Raises OSError when the event cannot be written.
     """
@@ -42,8 +42,8 @@ def _dropped(event: events.Event, count: Count | None = None) -> None:
 class RankWriter:
     """Write one rank's directory of one step, from its first event until the step is over.
 
-    append: writes an event, that of the journal itself once there is one. After the last `finish` nothing is written
-        or counted: another thread was too late for this step.
+    append: writes an event; it is the journal's own function once there is a journal. After the last `finish` it
+        writes and counts nothing: the event is of another thread, too late for this step.
     look: sees the records on their way to dump.json; None where nobody looks.
     """
 
@@ -79,7 +79,7 @@ class RankWriter:
         self.append(events.head(self.header, _ROOM))
 
     def _append_late(self, event: events.Event, count: Count | None = None) -> None:
-        """Keep an event until there is a journal; open it when the event is more than a preparation."""
+        """Keep an event until there is a journal, which the first event opens that is more than a preparation."""
         with self._lock:
             if self._over:
                 return
@@ -120,13 +120,13 @@ class RankWriter:
         self.append = journal.append
 
     def hand_to(self, refused: Refused | None) -> None:
-        """Raise no error of an event that cannot be written any more, but hand it to ``refused``; None raises it."""
+        """Hand the error of an event that cannot be written to ``refused``; with None, raise it, as at first."""
         self._refused = refused
         if self._journal is not None:
             self._journal.refused = refused
 
     def limit(self, grown: Grown | None) -> None:
-        """Ask before the journal grows; None to let it grow.
+        """Ask ``grown`` before the journal grows; None to let it grow.
 
         grown: takes its size, and returns the size from which to ask again. Raises OSError when it must not grow.
         """
@@ -211,7 +211,7 @@ class RankWriter:
             return self._report
 
     def _close_late(self) -> None:
-        """Drop what comes from now on, without a word; the writer does not refer to itself any more."""
+        """Drop the events that still come, without a word; `append` holds no reference to this object any more."""
         self._over = True
         self.append = _dropped
 

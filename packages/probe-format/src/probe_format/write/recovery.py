@@ -1,4 +1,4 @@
-"""Make whole files: of the journal that a killed run left (spec/journal.md), and of packs (spec/layout.md, 2.3)."""
+"""Write a killed run's JSON files from its journal (spec/journal.md); unpack tensor files (spec/layout.md, 2.3)."""
 
 import functools
 import os
@@ -41,7 +41,7 @@ def recover(path: str | Path) -> tuple[Recovery, ...]:
     Writes dump.json, stack.json, construct.json and report.json, each by renaming a complete file. The
     journal stays where it is, so recovering once more gives the same.
 
-    Raises FormatError when there is no dump or memory for it, OSError when the files cannot be written.
+    Raises FormatError when there is no dump, or too little memory, OSError when the files cannot be written.
     """
     return tuple(recover_rank(rank) for rank in open(path).ranks)
 
@@ -90,13 +90,14 @@ def _recovered(rank: Rank) -> Recovery:
 
 
 def unpack_rank(rank: Rank) -> tuple[int, list[str]]:
-    """Make a file of each tensor in a rank's packs, hard links of equal ones, and remove the packs.
+    """Make a file of each tensor in a rank's packs, hard links where contents are equal, and remove the packs.
 
-    Returns how many, and what is wrong with the rest: entries that were changed, tensors of records that are neither
-    in a pack nor a file, records that cannot be read, and packs with bytes between their entries that are none. If
-    anything is, the packs stay. What is torn at a pack's end goes, as no record has it: a kill leaves that.
+    Return how many files were made, and what is wrong with the rest: entries that were changed, tensors of records
+    that are neither in a pack nor a file, records that cannot be read, and packs with bytes between their entries
+    that are no entry. Where anything is wrong, the packs stay. An entry that a kill left torn at a pack's end is lost
+    with the pack: no record has it.
 
-    Each file is whole before it takes its name, and the packs go last: it can be ended and run again.
+    Each file is whole before it takes its name, and the packs are removed last: this can be killed and run again.
 
     Raises FormatError where a run may still append to the packs, OSError when a file cannot be written.
     """
@@ -135,7 +136,7 @@ def unpack_rank(rank: Rank) -> tuple[int, list[str]]:
 
 
 def _wanted(rank: Rank, damaged: list[str]) -> dict[str, Any]:
-    """Return the ``data_crc32`` of the records' tensor files by their names. Adds what cannot be had to ``damaged``."""
+    """Return the ``data_crc32`` of the records' tensor files by their names. Adds to ``damaged`` what is missing."""
     found: dict[str, Any] = {}
     for record in rank.records:
         try:
