@@ -27,7 +27,7 @@ def function(prefix: str, api: str) -> Callable[..., Any]:
 def argument(leaf: Mapping[str, Any]) -> Any:
     """Return an argument that is a torch object: a dtype, a device, ...
 
-    leaf: its JSON in the record. A device becomes the CPU; dtypes become float64 and complex128.
+    leaf: its JSON in the record. Devices become the CPU, float dtypes float64, complex ones complex128.
 
     Raises ProbeError if the object cannot be made again from it.
     """

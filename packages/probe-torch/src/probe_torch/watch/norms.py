@@ -134,7 +134,7 @@ def changes_of(tensors: Sequence[Any], copies: Sequence[Any]) -> Norms:
 
 
 def _pieces(t: Any, copy: Any) -> Iterable[tuple[Any, Any]]:
-    """Yield pairs of pieces that stay in the cache with their difference, so that memory is read once."""
+    """Return pairs of pieces that stay in the cache with their difference, so that memory is read once."""
     if _T.numel(t) > _ROOM:
         new, old = flat(t), flat(copy)
         if t.stride() == copy.stride() and old.data_ptr() == copy.data_ptr():  # in one order, and ``old`` a view

@@ -67,7 +67,7 @@ class OptimizerColumns:
                 yield number, value
 
     def copy(self, parameters: list[Any]) -> None:
-        """Copy the weights before an update, unless the copies that the last update left are there."""
+        """Copy the weights before an update, unless the copies hold them already, as the last update left them."""
         if self.is_copied:
             return
         own = [t for p in parameters if (t := local(p)) is not None]
