@@ -20,7 +20,8 @@ class AwaitedGradients:
     """The gradients that one step waits for. Safe to use from many threads.
 
     values: describes them, and has the journal.
-    enter, leave: around the recording of each, so that the end of the step waits for it (`SavedStep.enter`).
+    enter, leave: called around the recording of each gradient, so that the end of the step waits for it
+        (`SavedStep.enter`).
     count: how many tensors have had no gradient yet.
     """
 
@@ -56,7 +57,7 @@ class AwaitedGradients:
     def _arrived(self, record: str, path: ValuePath, numbers: Iterator[int], gradient: Any) -> None:
         """Record the gradient of one backward pass.
 
-        numbers: of the gradients that come for this tensor.
+        numbers: counts the gradients that come for this tensor.
         gradient: None where the pass brought none.
         """
         journal = self.values.journal

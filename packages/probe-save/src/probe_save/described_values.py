@@ -22,9 +22,9 @@ from .step_journal import StepJournal
 
 @define
 class SavedPlace(Placement):
-    """A record that is one value.
+    """The placement of a saved value, which has a record of its own.
 
-    missing: why a tensor in it cannot be described.
+    missing: the error for a tensor in it whose framework has no package here.
     """
 
     missing: MissingPackage | None = None
@@ -43,7 +43,7 @@ class DescribedValues:
     _names: FileNames = field(factory=FileNames)
     _array_files: StepFiles = field(init=False)
     _leaves: dict[str, SavedLeaf] = field(factory=dict)
-    _later: dict[str, SavedLeaf] = field(factory=dict)  # of later passes, whose numbers alone are kept
+    _later: dict[str, SavedLeaf] = field(factory=dict)  # for gradients of later backward passes
     _walk: Walk = field(init=False)
     _lock: threading.RLock = field(factory=threading.RLock)
 
@@ -53,7 +53,7 @@ class DescribedValues:
         self._walk = Walk(self, lambda reason: coverage.add("unsupported", f"value: {reason}"))
 
     def place(self, record: str, *, wants_file: bool = True) -> SavedPlace:
-        """Return where the tensors of a record go. They get no file where the step wants none."""
+        """Return the placement for a record. wants_file: whether its tensors get files, if the step wants any."""
         if not (wants_file and self.wants_files):
             return SavedPlace(record, "", False, label=None)
         names, lost = self._names.of_another(), partial(self.journal.lost, f"file of {record}")
@@ -77,7 +77,7 @@ class DescribedValues:
         """Return the JSON of a gradient.
 
         path: of the tensor in the value that was saved.
-        later: whether it is that of a later backward pass: then it has the numbers alone, and is not counted.
+        later: whether it came in a later backward pass: then only its numbers are kept, and it is not counted.
         """
         name = framework_of(type(gradient))
         leaf = self._framework(str(name), self._later if later else self._leaves)
@@ -87,7 +87,7 @@ class DescribedValues:
         return value
 
     def leaf_of(self, tensor: Any) -> SavedLeaf:
-        """Return what describes the tensors of a tensor's framework, one of which was described before."""
+        """Return the leaf of a tensor's framework, which has described a tensor before."""
         return self._leaves[str(framework_of(type(tensor)))]
 
     def remove_files(self, place: SavedPlace) -> None:

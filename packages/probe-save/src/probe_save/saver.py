@@ -1,4 +1,4 @@
-"""Save values step after step, with one configuration: probe-runtime's keys, at level "debug"."""
+"""Save named values and their gradients, step after step, with one configuration at level "debug"."""
 
 import atexit
 import contextlib
@@ -31,8 +31,9 @@ class Saver:
     """Save values by name, with their gradients. Safe to use from many threads.
 
     config_path: a config.json or YAML file.
-    settings: its keys, which win over it: task (``statistics`` or ``tensor``), dump_path, rank and step (numbers and
-        ranges, ``[0, "4-6"]``), summary_mode (``statistics``, ``md5`` or ``xor``), overwrite, and others as zero_count.
+    settings: keys of the configuration, which override the file: task (``statistics`` or ``tensor``), dump_path, rank
+        and step (numbers and ranges, ``[0, "4-6"]``), summary_mode (``statistics``, ``md5`` or ``xor``), overwrite,
+        and others, such as zero_count.
 
     closed: whether `close` was called.
 
@@ -180,9 +181,9 @@ class Saver:
             return self._run
 
     def _is_too_soon(self, what: str) -> bool:
-        """Return whether this is a signal handler's call in the thread that is opening a step, and say so.
+        """Return whether this is a signal handler's call in the thread that is opening a step, and warn of it.
 
-        It can neither wait for that nor do it itself.
+        The handler can neither wait until the step is open nor open it.
         """
         if self._opening:
             notice(
@@ -253,7 +254,7 @@ _LEVEL = 'Write "debug" or leave it out here; levels L0, L1 and mix are Precisio
 
 
 def _resolved(config_path: str | Path | None = None, **arguments: Any) -> Config:
-    """Return the configuration of a file (JSON or YAML) and of arguments, which win.
+    """Return the configuration of a file (JSON or YAML) and of arguments, which override the file.
 
     Raises ConfigError with every problem at once.
     """

@@ -45,7 +45,7 @@ class StepJournal:
     def fault(self, where: str, error: Exception) -> None:
         """Record a fault. One that a full disk refuses is kept for `append_pending`."""
         self.coverage.add("failed", "values")
-        own = not isinstance(error, OSError)  # those are the machine's
+        own = not isinstance(error, OSError)  # an OSError is no fault of Probe's: no traceback
         text = "".join(traceback.format_exception(error)) if own else error_text(error)
         self.append_at_last(events.fault(where, text))
 

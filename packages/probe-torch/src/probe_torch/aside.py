@@ -15,7 +15,7 @@ _modes = torch._C._len_torch_dispatch_stack
 _no_functions: Any = torch._C.DisableTorchFunction
 _has_levels = (
     torch._C._are_functorch_transforms_active
-)  # to look at them would leave something behind in the thread
+)  # reading the levels themselves would leave a stack of them in the thread
 
 
 def aside() -> AbstractContextManager[Any]:

@@ -1,8 +1,8 @@
-"""Have a hook in a table of hooks on optimizers, which torch goes through while other code runs.
+"""Put hooks into torch's tables of optimizer hooks and take them out again, also while other threads train.
 
-A table that gains or loses a hook meanwhile ends the update of the thread that goes through it with an error. So a hook
-that is taken out while another thread trains is followed by one that does nothing, until the place is used again, or no
-other thread trains any more.
+torch goes through such a table during an update, which fails if the table gains or loses a hook meanwhile. So a hook
+that is taken out while another thread trains is replaced by one that does nothing, until its key is used for another
+hook, or no other thread trains any more.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 from .training_threads import others_train
 
 Table = dict[int, Any]  # an OrderedDict
-#: The keys of our hooks among others: torch numbers those from 0 up.
+#: The keys of our hooks: torch numbers others from 0 up.
 KEYS = iter(range(-1, -(1 << 62), -1))
-#: The places that are free, by the id of the table: the table, and the keys.
+#: Id of a table -> the table, and the keys in it whose hook does nothing, so that they can be used again.
 _free: dict[int, tuple[weakref.ref[Any], list[int]]] = {}
 
 
@@ -43,13 +43,13 @@ def take_out(table: Table, key: int) -> None:
 
 def _free_keys(table: Table) -> list[int]:
     known, keys = _free.get(id(table), (None, []))
-    if known is None or known() is not table:  # another table was there
+    if known is None or known() is not table:  # the id was another table's
         known, keys = _free[id(table)] = weakref.ref(table), []
     return keys
 
 
 def _clear() -> None:
-    """Take out what does nothing any more, unless another thread trains."""
+    """Remove the hooks that do nothing, unless another thread trains."""
     if _free and not others_train():
         while _free:
             _, (known, keys) = _free.popitem()

@@ -20,12 +20,17 @@ _SECTIONS = frozenset(("functional", "tensor", "torch", "vf"))
 
 @cache
 def function(prefix: str, api: str) -> Callable[..., Any]:
-    """Return the listed function that records name so. Raises ProbeError with the reason without one."""
+    """Return the listed function that has this name in records. Raises ProbeError, with the reason, without one."""
     return function_of((x for x in load_apis() if x.section in _SECTIONS), prefix, api, resolve_owner)
 
 
 def argument(leaf: Mapping[str, Any]) -> Any:
-    """Return an argument of torch's own. Raises ProbeError for one that its record does not give back."""
+    """Return an argument that is a torch object: a dtype, a device, ...
+
+    leaf: its JSON in the record. Devices become the CPU, float dtypes float64, complex ones complex128.
+
+    Raises ProbeError if the object cannot be made again from it.
+    """
     kind, text = leaf.get("type"), leaf.get("value", leaf.get("format"))
     if kind == "torch.device":
         return torch.device("cpu")
@@ -48,9 +53,12 @@ _ATTRIBUTES = {
 def run(
     body: Body, inputs: Sequence[Array], wanted: Sequence[int], given: Mapping[ValuePath, Array]
 ) -> tuple[dict[ValuePath, Array], list[Array | None]]:
-    """Return what ``body`` makes of the inputs, and the gradients of those that are wanted. No random number is drawn.
+    """Return the results of ``body`` on the inputs, and the gradients of some inputs.
 
-    Raises ProbeError where the function draws some.
+    wanted: the indexes of the inputs whose gradients are wanted.
+    given: path of a result -> its gradient, from which the backward pass starts.
+
+    Raises ProbeError where the function draws random numbers; the generator's state is put back in any case.
     """
     tensors = [torch.from_numpy(x) for x in inputs]
     leaves = [tensors[n].requires_grad_() for n in wanted]

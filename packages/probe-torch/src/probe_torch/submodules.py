@@ -1,4 +1,4 @@
-"""Walk the tree of a model's modules, which is done at every start and stop."""
+"""Find all modules of a model, fast, as that is done at every start and stop."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -21,7 +21,7 @@ def submodules(model: nn.Module) -> list[nn.Module]:
         fresh = {which: m for which, m in by_id.items() if which not in found and m is not None}
         try:
             tables = [module._modules for module in fresh.values()]
-        except AttributeError:  # a mock of one has none
+        except AttributeError:  # a mock of a module has no `_modules`
             fresh = {which: m for which, m in fresh.items() if issubclass(type(m), nn.Module)}
             tables = [module._modules for module in fresh.values()]
         found |= fresh
@@ -32,10 +32,10 @@ def submodules(model: nn.Module) -> list[nn.Module]:
 
 
 def named_submodules(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return what `nn.Module.named_modules` yields, which takes a dozen calls for each module.
+    """Return what `nn.Module.named_modules` yields, without its dozen calls for each module.
 
-    Modules are told apart by identity: a user's class may have ``__eq__``, and no ``__hash__``. A proxy's place takes
-    the module that it stands for, which is what is called; what stands for none (a mock) is found as it is.
+    Modules are told apart by identity: a user's class may have ``__eq__``, and no ``__hash__``. In place of a proxy
+    comes the module that it stands for, which is what is called; what stands for none (a mock) is returned as it is.
     """
     found: list[tuple[str, nn.Module]] = []
     known: set[int] = set()
@@ -45,10 +45,10 @@ def named_submodules(model: nn.Module) -> list[tuple[str, nn.Module]]:
         if module is None or (which := id(module)) in known:
             continue
         try:
-            # A class of its own way, as it may be of a user's.
+            # A user's class may have its own named_modules.
             if type(module).named_modules is not _NAMED_MODULES:
                 return list(model.named_modules())
-        except AttributeError:  # it only says that it is a module
+        except AttributeError:  # a proxy or a mock, which only says that it is a module
             inner = getattr(getattr(module, "forward", None), "__self__", None)
             if issubclass(type(inner), nn.Module):
                 waiting.append((path, inner))
@@ -64,5 +64,5 @@ def named_submodules(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def compiled(modules: Iterable[nn.Module]) -> list[nn.Module]:
-    """Return those that torch.compile made, or whose call it made."""
+    """Return those that torch.compile has made, or whose call it has compiled."""
     return [m for m in modules if "_orig_mod" in m._modules or m._compiled_call_impl is not None]

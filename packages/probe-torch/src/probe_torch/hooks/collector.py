@@ -1,4 +1,4 @@
-"""Build the collector of torch's calls, with its gradients, the parameters of a module, and what collectives get."""
+"""Build the collector of torch's calls: how it taps gradients, finds parameters, and knows what collectives write."""
 
 from collections.abc import Iterator
 

@@ -2,9 +2,9 @@
 
 `torch.nn.Module.register_full_backward_hook` puts identity nodes around a module; they break in-place modules
 and change the order in which gradients accumulate, so the bits of the run move. Here, instead, the edges of a
-call's inputs are remembered on entry. On exit the graph is walked from the outputs, stopping at what is older
+call's inputs are remembered on entry. On exit the graph is walked from the outputs, as far as nodes that are older
 than the entry, and a hook goes on each node that has an edge into an input, and on each node that made an
-output. What those edges carry, summed, is the call's own contribution to the gradient of that input.
+output. The sum of what all edges into an input carry is the call's own contribution to the gradient of that input.
 """
 
 import functools
@@ -24,14 +24,14 @@ from .written_views import WrittenView, base_of, geometry, written_through
 
 _C: Any = torch._C
 _sequence: Callable[[], int] = _C._autograd._get_sequence_nr
-# What torch itself has of a tensor, whatever its class makes of the name. (A plain attribute is found faster.)
+# torch's own attributes of a tensor, even if its class overrides them. (A plain attribute is found faster.)
 _requires_grad, _grad_fn, _output_nr = (
     getattr(_C.TensorBase, name).__get__ for name in ("requires_grad", "grad_fn", "output_nr")
 )
 
 
 def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
-    """Return where gradients of these inputs would go; None when gradients are off."""
+    """Return the gradient edges of a call's inputs; None when gradients are off."""
     if not torch.is_grad_enabled():
         return None
     inputs = InputEdges(_sequence(), transforms())
@@ -63,9 +63,9 @@ def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
 
 
 def _key(t: torch.Tensor) -> Any:
-    """Return what takes the gradient of a tensor as torch has it: a class of the user's may raise where it is asked.
+    """Return the key of a tensor in `InputEdges.indexes`, by torch's own attributes: a user's class may raise.
 
-    None where torch follows a view no more, because its base was written.
+    None for a view that torch no longer follows, because its base was written.
     """
     try:
         node = _grad_fn(t)
@@ -88,10 +88,10 @@ def flows(outputs: Found) -> bool:
 class _Outputs:
     """The outputs of a call, as autograd's graph has them.
 
-    nodes: those that made them.
+    nodes: the nodes that made them, to be hooked.
     leaves: id of an output that no node made -> the tensor, and (0, path) for each of its places.
     written: node -> the views that were written in place through it.
-    passed_on: what takes the gradient of an output that is an input, untouched -> its index among the inputs.
+    passed_on: key (as in `InputEdges.indexes`) of an output that is an input, untouched -> index of the input.
     is_repeated: whether a tensor is in several places.
     """
 
@@ -135,11 +135,13 @@ class _Outputs:
                 self.passed_on[key] = indexes[key]
 
     def pass_through(self, need: dict[int, int]) -> dict[Any, list[tuple[int, int]]]:
-        """Return for nodes and ids of leaves the (output number, index) of inputs whose whole gradient comes there.
+        """Return node, or id of a leaf -> (output number, index of an input) where the input's whole gradient comes.
 
-        An input may be used and also passed on untouched. What flows through the part passed on cannot be separated
-        from what others sent to the same tensor, so only the share of the uses is recorded. Where it alone is
-        returned, its whole gradient is.
+        An input may be used by the call and also passed on untouched. What flows through the part passed on cannot
+        be separated from what others sent to the same tensor, so only the share of the uses is recorded. Of an input
+        that is only passed on, the whole gradient is recorded.
+
+        need: index of an input -> how many shares make up its gradient; the inputs found here are added.
         """
         through: dict[Any, list[tuple[int, int]]] = {}
         for key, index in self.passed_on.items():
@@ -150,7 +152,7 @@ class _Outputs:
         return through
 
     def add_views(self, need: dict[int, int]) -> bool:
-        """Count the shares of inputs that come through written views. Return whether one has others as well."""
+        """Add the shares that come through written views to ``need``; return whether an input has several."""
         sums = False
         for index in [view.index for parts in self.written.values() for view in parts]:
             if index is not None:
@@ -168,7 +170,7 @@ class _Outputs:
         return found
 
     def places(self) -> dict[Any, list[ValuePath]]:
-        """Return the paths of each different tensor."""
+        """Return key of an output, or id of a leaf -> every path where that tensor is."""
         found: dict[Any, list[ValuePath]] = {
             key: [path for _, path in places] for key, (_, places) in self.leaves.items()
         }
@@ -217,6 +219,6 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
     return handles
 
 
-#: Returns the same tuple for equal ones: what a step keeps of each call, Python's collector would have to look at.
+#: Returns one tuple for all equal ones: Python's garbage collector would visit every tuple that a step keeps.
 _shared: Callable[[tuple[Any, ...]], tuple[Any, ...]] = functools.lru_cache(4096)(tuple)
 _AUTOGRAD = Autograd(_C._current_graph_task_id, plus, numberless)

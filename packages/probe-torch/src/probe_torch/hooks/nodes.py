@@ -1,8 +1,8 @@
-"""Note the edges of a call's inputs, walk its graph from its outputs to what is older, and hook its nodes.
+"""Note the edges of a call's inputs, walk from its outputs to nodes older than the call, and hook its nodes.
 
-One hook on a node serves all the calls that have a part in it. Where a function is the last call of a module, both end
-in the same node: the hook tells both of its gradients, one after the other, so that a gradient is described once, as
-between the two no code but Probe's runs.
+One hook on a node serves all the calls that have a part in it. Where a function is the last call of a module, both
+end in the same node: the hook passes the gradients to both, one after the other. No code but Probe's runs in between,
+so a gradient is described once for both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,8 @@ from .written_views import WrittenView
 Found = Sequence[tuple[ValuePath, torch.Tensor]]
 
 _functorch: Any = torch._C._functorch
-#: Returns whether a transform of `torch.func` runs in this thread, which may have wrapped tensors. (To look at the
-#: stack of them would make one for the thread, which torch copies for each node of a graph from then on.)
+#: Returns whether a transform of `torch.func` runs in this thread, which may have wrapped tensors. (Reading
+#: the stack of transforms would create one in the thread, which torch then copies for each node of a graph.)
 transforms: Callable[[], bool] = torch._C._are_functorch_transforms_active
 
 
@@ -34,10 +34,10 @@ class InputEdges:
 
     since: autograd's sequence number at the entry; nodes made later have this one or a higher one.
     batched: whether the call was made within a transform of `torch.func`.
-    indexes: what takes the gradient of an input -> its index in ``paths``. It is (node, output number), or the id of a
-        leaf.
-    paths: by that index, every place in the arguments where this tensor is.
-    views: id of an input that is a view -> its index into paths, None if it needed no gradient.
+    indexes: key of an input -> its index in ``paths``. The key is (node, output number), where its gradient goes, or
+        the id of a leaf.
+    paths: for each of these inputs, every place in the arguments where it is.
+    views: id of an input that is a view -> its index in ``paths``, None if it needed no gradient.
     """
 
     since: int
@@ -75,10 +75,10 @@ _KEY = "probe_torch"
 def add_consumers(
     inputs: InputEdges, nodes: Nodes
 ) -> tuple[dict[int, int], bool, dict[Any, dict[int, torch.dtype]]]:
-    """Add the nodes made since the entry with edges into its inputs, walking from ``nodes``.
+    """Add to ``nodes`` the nodes made since the entry that have edges into the call's inputs, walking from ``nodes``.
 
-    Returns for each input that is used the number of its edges; whether there are several of one; and the edges that
-    end at a cast of an input and carry another dtype than the input: node -> {edge number: dtype of the input}.
+    Returns for each input that is used the number of edges into it; whether any has several; and the edges that end
+    at a cast of an input and carry another dtype than the input: node -> {edge number: dtype of the input}.
     """
     indexes, since = inputs.indexes, inputs.since
     need: dict[int, int] = {}

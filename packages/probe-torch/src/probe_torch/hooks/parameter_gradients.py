@@ -21,8 +21,8 @@ _CONSUMED = "it came, and a hook of the run took it from .grad before Probe was 
 _ELSEWHERE = "another thread trained, and may have been setting them"
 
 
-#: In place of a gradient's mark where another thread may just be setting it: torch does so without Python's lock, and
-#: who reads ``.grad`` meanwhile reads freed memory.
+#: In place of a gradient's mark while another thread may be setting ``.grad``: torch does so without Python's lock,
+#: and whoever reads ``.grad`` at that moment may read freed memory.
 _UNREAD = ("not read",)
 
 
@@ -30,8 +30,9 @@ class _HookTable(OrderedDict[int, Any]):
     """The hooks on a parameter that had none."""
 
 
-#: By the address of torch's C++ tensor, the tables that torch still calls, though they are gone from the parameter: it
-#: frees what holds one when the next comes, also while a backward pass of another thread is about to call it.
+#: Address of torch's C++ tensor -> a table of hooks that torch still calls, though it is gone from the parameter. It
+#: is used again, as a new table would make torch free what holds the old one, perhaps while another thread's backward
+#: pass is about to call it.
 _tables: dict[int, weakref.ref[_HookTable]] = {}
 
 
@@ -40,9 +41,9 @@ class _Hooked:
     """Describe one parameter's hook.
 
     entry: the parameter with its names.
-    hooks: all hooks on it, with ours before the run's own, of which one may consume the gradient.
-    key: that of ours.
-    before: the mark of its gradient when it was hooked; None if it had no gradient, `_UNREAD` where that is not known.
+    hooks: all hooks on it; ours is the first, as one of the run's own may consume the gradient.
+    key: the key of our hook.
+    before: the mark of its gradient when it was hooked; None if it had none, `_UNREAD` where that is not known.
     content: address of torch's C++ tensor behind the parameter when it was hooked. A swap gives the parameter
     another one, and the hook stays with the first.
     """
@@ -60,8 +61,8 @@ class _Hooked:
     def remove(self, *, with_table: bool) -> None:
         """Remove the hook.
 
-        with_table: whether our table of hooks goes too: after a swap torch would put the user's hooks in it. While
-            another thread trains it stays, empty, as where a hook of the user's was removed.
+        with_table: whether to remove our table of hooks too, if it is empty: after a swap torch would put the user's
+            hooks in it. While another thread trains the empty table stays, as after a hook of the user's is removed.
         """
         p = self.entry.parameter
         self.hooks.pop(self.key, None)
@@ -142,7 +143,10 @@ class ParameterGradients:
 
     @contextmanager
     def in_steps(self, each: bool) -> Iterator[None]:
-        """Record what optimizers' steps get while this is open, or (not ``each``) what of it no hook has brought."""
+        """Record the gradients that optimizers' steps get, while this is open.
+
+        each: whether to record all of them; else only those for which no hook was called.
+        """
         each = each and self._wanted
         on_step = guarded("an optimizer", "its gradients", self._on_step if each else self.late)
         with before_updates(on_step):
@@ -164,7 +168,8 @@ class ParameterGradients:
     def late(self, optimizer: Any = None, *_: Any) -> None:
         """Record the gradients for which no hook was called: FSDP sets them itself, after its reduce-scatter.
 
-        optimizer: the one that gets them; None at the end of a step. While another thread trains, only its are read.
+        optimizer: whose step gets the gradients; None at the end of a training step. While another thread trains,
+            only the gradients of this optimizer's parameters are read.
         """
         arrivals, hooked = self.collector.arrivals, self._hooked.copy()
         missing = [known for which, known in hooked.items() if which not in arrivals]
@@ -202,6 +207,6 @@ class ParameterGradients:
 
 
 def _mark(grad: torch.Tensor) -> tuple[Any, ...]:
-    """Return what tells a gradient from the next, which may get the first's address, but has other memory than that."""
+    """Return a mark that tells a gradient from a later one, which may have the same id, but not the same storage."""
     memory = weakref.ref(grad.untyped_storage()) if grad.layout is torch.strided else None
     return id(grad), grad._version, memory

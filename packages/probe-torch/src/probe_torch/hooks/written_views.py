@@ -10,7 +10,7 @@ from probe_format.values import ValuePath
 from probe_torch.aside import apart
 
 _base: Any = torch._C.TensorBase  # its methods are not patched, so a hook's own calls are not recorded
-#: Return what a tensor is a view of, whatever its class makes of the name.
+#: Returns the tensor that a tensor is a view of, even if its class overrides the attribute; None if it is no view.
 base_of: Callable[[torch.Tensor], torch.Tensor | None] = _base._base.__get__
 
 
@@ -47,7 +47,7 @@ class WrittenView:
 
 
 def written_through(t: torch.Tensor, since: int) -> Any:
-    """Return the node that a write into the view ``t`` made in its base's graph since the entry, else None."""
+    """Return the node that a write into the view ``t`` made in its base's graph since the call's entry, else None."""
     base = base_of(t)
     node = None if base is None else base.grad_fn
     if node is not None and type(node).__name__ == "CopySlices" and node._sequence_nr() >= since:

@@ -1,4 +1,4 @@
-"""See the forwards and updates of a run: a handful of torch's functions stay replaced for as long as it lasts."""
+"""Notice the forwards and updates of a run: a handful of torch's functions stay replaced until the run ends."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -47,7 +47,10 @@ def watched(steps: AutoSteps, scene: TorchScene) -> Iterator[None]:
 
 
 class _Hidden:
-    """Tell of updates without a region: `torch.compile` of an optimizer's step leaves it out, and keeps the hooks."""
+    """Report an optimizer's steps that have no profiler region, by the hooks on optimizers.
+
+    `torch.compile` of an optimizer's step leaves the region out and keeps the hooks.
+    """
 
     def __init__(self, steps: AutoSteps) -> None:
         self._steps = steps
@@ -71,7 +74,7 @@ class _Hidden:
 
 
 def _after(original: Function, tell: Callable[[AutoSteps, TorchScene, Any], None]) -> Function:
-    """Tell of what a method of a class was called on: its ``__init__``, or what changes it or makes a copy."""
+    """Return a method that does as the original, then calls ``tell`` with the object that it was called on."""
 
     @functools.wraps(original)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> None:

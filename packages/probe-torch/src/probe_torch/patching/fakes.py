@@ -17,14 +17,14 @@ _BETWEEN = (contextlib.__file__, os.path.dirname(__file__))
 
 
 class _FakeModes(threading.local):
-    """The modes that a thread has entered, each with whether it is muted for that."""
+    """The modes that a thread has entered, each with whether the thread is muted for it."""
 
     def __init__(self) -> None:
         self.entered: list[tuple[Any, bool]] = []
 
 
 _thread = _FakeModes()
-#: By thread, those that it has entered, and what `thread` holds for it: for whoever calls stop().
+#: Thread -> the modes that it has entered, and its attributes of `thread`, by which another thread can unmute it.
 _inside: dict[int, tuple[list[tuple[Any, bool]], dict[str, Any]]] = {}
 
 
@@ -38,7 +38,7 @@ def quiet_fakes() -> Held:
 
 
 def _leave_all() -> None:
-    """Leave the modes that threads are still in, as stop() was called meanwhile."""
+    """Unmute the threads that are still in a mode when stop() is called, and forget the modes."""
     while _inside:
         _, (entered, state) = _inside.popitem()
         while entered:

@@ -16,7 +16,7 @@ from .wrappers import switch
 
 
 def operators() -> list[Place]:
-    """Return the places by which Python code calls operators, which are replaced with the recorded functions."""
+    """Return the methods by which Python code calls operators, each as a place whose stand-in records the calls."""
     kinds = [torch._ops.OpOverload, torch._ops.OpOverloadPacket]
     custom = getattr(getattr(torch._library, "custom_ops", None), "CustomOpDef", None)
     found = [place(kind, "__call__", _operator) for kind in kinds]

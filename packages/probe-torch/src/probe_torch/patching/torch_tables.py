@@ -31,7 +31,7 @@ def fill_caches() -> None:
     """Fill the tables of the modules that are imported. Call with nothing patched.
 
     Takes some 10 ms the first time, and no time later unless torch has emptied them (torch.compiler.reset). A table
-    that is there is not asked for: torch does that with filters of warnings of its own, after which Python shows the
+    that is full is not made again: torch makes it under warning filters of its own, after which Python shows the
     run's warnings once more.
     """
     # Any factory call uses the default device's table, and its module may not be imported yet; it is tiny.
@@ -52,7 +52,7 @@ def fill_caches() -> None:
 
 @functools.cache
 def _table(module: str, name: str) -> tuple[Callable[[], Any], Callable[[], Any] | None]:
-    """Return what makes a table, and what tells of its cache, perhaps below other decorators; None without one."""
+    """Return what makes a table, and its ``cache_info``, perhaps from below other decorators; None without one."""
     make = found = attrgetter(name)(sys.modules[module])
     while not hasattr(found, "cache_info") and hasattr(found, "__wrapped__"):
         found = found.__wrapped__

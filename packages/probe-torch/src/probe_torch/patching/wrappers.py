@@ -70,7 +70,7 @@ def _build(label: Label, original: Callable[..., Any]) -> Wrapper:
                 return call(*args, **kwargs)
         if not composite:
             return tap(label, call, args, kwargs)
-        # What a composite function calls is recorded too: not a second time the function itself.
+        # Functions that a composite one calls are recorded too, but not the composite one itself a second time.
         if _nested.is_recorded(label, wrapper):
             return call(*args, **kwargs)
         before, (_nested.what, _nested.by) = (_nested.what, _nested.by), (label, wrapper)
@@ -120,7 +120,7 @@ def _truly_named(
 ) -> Callable[..., Any]:
     """Return `original`, run under _OriginalNames if a subclass or a mode of the user's may get to see it."""
     modes = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    # Inside a mode that computes: a second would recurse without end.
+    # It is the topmost already, as a mode of the user's computes: a second would recurse without end.
     if modes and type(modes[-1]) is _OriginalNames:
         return original
     # torch.set_default_device is a mode that is always on. It handles only factories, and those get the

@@ -39,7 +39,7 @@ class PlannedLeaf(TensorLeaf):
         (found,) = super()._views(t)
         if type(t) is not FakeTensor:
             return [found]
-        return [evolve(found, type="torch.Tensor", bits=t)]  # which `_number` asks for its memory
+        return [evolve(found, type="torch.Tensor", bits=t)]  # whose memory `_number` tells apart
 
     def _content(self, placement: Placement, path: ValuePath, p: TensorView) -> tuple[bytes, dict[str, Any]]:
         if _as_in_a_dump(p):
@@ -57,16 +57,16 @@ class PlannedLeaf(TensorLeaf):
             return b""
         name = p.dtype.removeprefix("torch.")
         size = prod(p.shape) * getattr(torch, name).itemsize
-        # In the place of the CRC of its elements, as there are none, stands their number.
+        # There are no elements to make a CRC of: the number that stands for them takes its place.
         head, tail = pt_frame(name if name in PT_DTYPES else "uint8", p.shape, size, self._number(p.bits))
         data: Any = np.broadcast_to(np.uint8(0), size)  # as long as the tensor's, without its memory
         return self._files.save(placement, path, "pt", [head, memoryview(data), tail])
 
     def _number(self, t: torch.Tensor | None) -> int:
-        """Return a number for the elements of ``t``, the same for a tensor of the same memory that nothing wrote since.
+        """Return a number that stands for the elements of ``t``.
 
-        A dump does not trust memory that far, but finds equal files by their bytes, and so these. One whose writes are
-        not counted has a number of its own.
+        Tensors of the same memory, layout and dtype get the same one if nothing wrote in between. (A dump finds equal
+        files by their bytes, and so finds these.) A tensor whose writes torch does not count gets one of its own.
         """
         if t is None or t.is_inference():
             return next(self._contents)
@@ -77,7 +77,7 @@ class PlannedLeaf(TensorLeaf):
 
 
 def _as_in_a_dump(p: TensorView) -> bool:
-    """Return whether a dump would say the same of ``p``: a real tensor, or one of which it knows no numbers."""
+    """Return whether a dump would say the same of ``p``: a real tensor, or one of which it has no numbers either."""
     return p.data is not None or p.reason == UNTOLD
 
 

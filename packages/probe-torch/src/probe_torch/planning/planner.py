@@ -1,4 +1,4 @@
-"""Plan a dump: run one step of the model on tensors without numbers, through what records a real one."""
+"""Plan a dump: run one step of the model on tensors without numbers, with the code that records a real step."""
 
 import contextlib
 import tempfile
@@ -44,8 +44,8 @@ def plan(
 ) -> DumpPlan:
     """Return what a dump of one training step would write: records, tensors, files, bytes.
 
-    The step runs on copies whose tensors have shapes and no numbers, through what records a real step: nothing is
-    computed, nothing is written to dump_path, and the model stays as it is. A model and inputs made under
+    The step runs on copies whose tensors have shapes and no numbers, with the code that records a real step: nothing
+    is computed, nothing is written to dump_path, and the model stays as it is. A model and inputs made under
     ``torch.device("meta")`` will do, so that no memory is needed for the weights.
 
     model: the model that `PrecisionDebugger.start` will get.
@@ -84,7 +84,7 @@ def plan(
                 notes.append(_COMPILED.format(", ".join(compiled)))
             warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
             if optimizer is not None:
-                one_step()  # the first step makes the optimizer's state, a usual one has it
+                one_step()  # the first step makes the optimizer's state, which a usual step has already
             try:
                 step.resume(copied, None)
                 notes += one_step()
@@ -102,5 +102,5 @@ def _opened(config: Config, directory: Path, files: CountedFiles) -> DumpingStep
     leaf: Any = partial(PlannedLeaf, files=files)
     opener = StepOpener(config, f"probe-torch {__version__}", Patches(listed(config), target), target, leaf)
     step = opener.open(directory, {"rank": None, "step": 0})
-    step.matched_elsewhere = lambda _filter, _value: True  # the plan says it
+    step.matched_elsewhere = lambda _filter, _value: True  # the plan tells which filters matched nothing
     return step

@@ -56,7 +56,7 @@ class StandIns:
         _check_sharded(model)
         for t in [*model.parameters(), *model.buffers(), *_attributes(model)]:
             self.tensor(t)
-        if optimizer is not None:  # its state, which a first step makes anew, has numbers that it asks for
+        if optimizer is not None:  # without its state, whose numbers it would ask for; a first step makes it anew
             self._memo[id(optimizer.state)] = defaultdict(dict)
         try:
             # These only hand on to the module inside, and reduce gradients; the innermost comes first.

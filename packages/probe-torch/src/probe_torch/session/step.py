@@ -55,7 +55,12 @@ class StepOpener:
         return dump_path, self.open
 
     def open(self, directory: Path, about: Mapping[str, Any]) -> DumpingStep:
-        """Open the directory and its journal. Raises OSError when it cannot be written."""
+        """Return a new step; make its directory and journal.
+
+        about: keys of the header, such as rank and step.
+
+        Raises OSError when the directory cannot be written.
+        """
         config = self.config
         about = {"tool": self.tool, **about}
         header = header_of(config, directory, about, framework=FRAMEWORK)
@@ -106,7 +111,7 @@ class StepOpener:
         """Keep torch's functions replaced, and everything else in place that collecting calls needs."""
         collector, patches = step.collector, self.patches
         with contextlib.ExitStack() as stack:
-            functions = self.config.level != "L0"  # else none is replaced, so no original is needed back
+            functions = self.config.level != "L0"  # L0 replaces no functions of torch
             stack.enter_context(
                 watched_collectives(leaf.inflight, operators(), collector.works if functions else None)
             )

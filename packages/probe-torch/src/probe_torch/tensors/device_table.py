@@ -1,8 +1,9 @@
 """Fetch the numbers of tensors on a CUDA device without waiting for it: one launch a tensor, one copy for many.
 
-Nothing of a tensor is kept, and nothing is read twice: its kernel follows what has written it, on the same stream, and
-goes before what writes it next. The rows of many tensors are copied into pinned memory behind the run; they are read
-when their event says that they are there, and waited for only as a step ends.
+No tensor is kept or read twice: its kernel is queued on the current stream, behind whatever wrote the tensor and
+before whatever writes it next, and leaves rows of partial numbers in a table. The rows of many tensors are copied
+into pinned memory behind the run; a CUDA event tells when they have arrived, and only the end of a step waits for
+them.
 """
 
 import math
@@ -30,8 +31,8 @@ _V: Any = torch._C._VariableFunctions
 _C: Any = torch._C
 
 _BLOCK = 1024  # elements that a program takes at a time
-_SHARE = 4 * _BLOCK  # and how many it has to do before another program helps it
-_PROGRAMS = 1024  # the most that help each other
+_SHARE = 4 * _BLOCK  # elements per program, until there are _PROGRAMS of them
+_PROGRAMS = 1024
 ROWS = 1 << 13
 WIDTH = 11 + SKETCH_SUMS
 #: How many tensors wait until their rows are copied.
@@ -49,22 +50,26 @@ _KINDS = {
     torch.float64: kernels.DOUBLE,
     torch.uint64: kernels.UNSIGNED,
 }
-#: As what a kernel reads the memory of others.
+#: dtype -> the dtype as which a kernel reads its memory, where that is another.
 _READ_AS = {
     torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64,
     torch.bool: torch.int8, torch.bfloat16: torch.int16, **dict.fromkeys(FLOAT8, torch.uint8),
 }  # fmt: skip
 
-#: What Triton has compiled, by what it depends on.
+#: The kernels that Triton has compiled, by what each is compiled for (see `DeviceTable._add`).
 _COMPILED: dict[Any, Any] = {}
 
 
 @define
 class _Waiting(Generic[A]):
-    """Say whose rows stand where.
+    """Describe a tensor whose rows are in a table.
 
-    count: how many elements were read. times: how often each is repeated. sketched: whether the sums of a sketch are
-        there too.
+    number: of its hole in the journal.
+    about: what the caller gets back with the numbers.
+    first: index of its first row.
+    count: how many elements were read.
+    times: how often each element is repeated.
+    sketched: whether the rows have the sums of a sketch too.
     """
 
     number: int
@@ -78,7 +83,11 @@ class _Waiting(Generic[A]):
 
 @define
 class StreamRows(Generic[A]):
-    """Hold the rows that one stream of a device has been told to write, and whose they are. raw: its address."""
+    """Hold the rows that kernels queued on one stream write, and the tensors that they are of.
+
+    raw: the stream's address.
+    used: how many rows are taken.
+    """
 
     raw: int
     stream: Any
@@ -91,9 +100,11 @@ class StreamRows(Generic[A]):
 class DeviceTable(Generic[A]):
     """Hold the rows of tensors on CUDA devices until they have come to the host.
 
-    They are the numbers of the moment in which a tensor is added, whoever writes it afterwards.
+    The numbers are those of the moment in which a tensor is added, even if it is written afterwards.
 
-    zero_count: whether zeros are counted. sketch: whether each float has a sketch.
+    zero_count: whether zeros are counted.
+    sketch: whether tensors of real floats get a sketch.
+    full: whether enough tensors wait that `fetch` should be called.
     """
 
     zero_count: bool
@@ -127,9 +138,9 @@ class DeviceTable(Generic[A]):
     def add_at(
         self, number: int, pointer: int, dtype: torch.dtype, count: int, device: torch.device, about: A
     ) -> bool:
-        """Do the same for floats that stand in C order from an address on, without calling an operation of torch.
+        """Start the reduction of ``count`` floats in C order at an address, without calling an operation of torch.
 
-        Return False where that takes the tensor itself: the first time that a kernel of this kind is needed.
+        Return False where the kernel for them is not compiled yet: Triton compiles it from the tensor, by `add`.
         """
         return self._add(_Waiting(number, about, 0, dtype, count, 1, self.sketch), device, pointer, None)
 
@@ -137,7 +148,7 @@ class DeviceTable(Generic[A]):
         count, kind = w.count, _KINDS[w.dtype]
         programs = -(-count // _SHARE)
         programs = programs if programs < _PROGRAMS else _PROGRAMS
-        # What Triton compiles a kernel for, apart from what is the same of all.
+        # Triton compiles a kernel for each of these; its other arguments are alike in every call.
         key = w.dtype, w.sketched, count >> 31 > 0, pointer & 15 == 0, device.index
         with self._lock:
             compiled = _COMPILED.get(key)
@@ -150,7 +161,7 @@ class DeviceTable(Generic[A]):
             with torch.cuda.device(device) if elsewhere else nullcontext():
                 if compiled is None:
                     _COMPILED[key] = kernels.partials[(programs,)](one, *given)
-                else:  # as Triton does it, after it has found what it compiled
+                else:  # as Triton launches a kernel, once it has looked it up
                     known = compiled.function, compiled.packed_metadata, None, None, None
                     compiled.run(programs, 1, 1, here.raw, *known, pointer, *given)
             w.first = here.used
@@ -161,7 +172,7 @@ class DeviceTable(Generic[A]):
         return True
 
     def _here(self, device: torch.device, programs: int) -> StreamRows[A]:
-        """Return the rows of the current stream, with room for so many more."""
+        """Return the rows of the current stream, with room for one more row of each program."""
         here = self._of_stream(device)
         if here.used + programs > ROWS:
             self._send(here)
@@ -177,7 +188,7 @@ class DeviceTable(Generic[A]):
         return here
 
     def _send(self, here: StreamRows[A]) -> None:
-        """Have the rows copied to the host, behind what the stream does; the next ones may take their place then."""
+        """Queue a copy of the rows to the host on their stream; rows of later kernels may then overwrite them."""
         with outside(), torch.cuda.stream(here.stream):
             host = _V.empty((here.used, WIDTH), dtype=torch.int64, pin_memory=True)
             _T.copy_(host, _V.narrow(here.rows, 0, 0, here.used), non_blocking=True)
@@ -187,9 +198,9 @@ class DeviceTable(Generic[A]):
         here.used, here.waiting = 0, []
 
     def fetch(self, *, wait: bool = True) -> Iterator[tuple[int, A, Stats]]:
-        """Yield number, about and statistics of the tensors whose rows are here, and send for those of the others.
+        """Yield (number, about, statistics) of the tensors whose rows have arrived; start the copy of the others.
 
-        wait: for all of them.
+        wait: whether to wait until the rows of all tensors have arrived.
         """
         with self._lock:
             for here in self._streams.values():
@@ -212,7 +223,11 @@ class DeviceTable(Generic[A]):
     def _merged(
         self, rows: npt.NDArray[np.int64], waiting: Sequence[_Waiting[A]]
     ) -> Iterator[tuple[int, A, Stats]]:
-        """Yield what the rows say. rows: shape (rows, columns)."""
+        """Yield (number, about, statistics) of each tensor, merged from its rows.
+
+        rows: as `partials` leaves them, shape (rows, columns).
+        waiting: the tensors, in the order of their rows.
+        """
         starts = [w.first for w in waiting]
         numbers = rows.view(np.float64)
         with np.errstate(all="ignore"):
@@ -244,7 +259,7 @@ class DeviceTable(Generic[A]):
         return Stats(high, low, mean, norm, zeros=zeros, sketch=rounded(projections) if w.sketched else None)
 
     def _of_byte(self, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-        """Return what each byte stands for in a float8, shape (256,), on the device."""
+        """Return the value of each byte as a float8 of this dtype: float32, shape (256,), on the device."""
         found = self._bytes.get((device, dtype))
         if found is None:
             all_bytes = _V.arange(256, dtype=torch.uint8, device=device)

@@ -88,7 +88,7 @@ class InFlight:
     def is_open(self, t: torch.Tensor, *, asynchronous: bool) -> bool:
         """Return whether a functional collective writes ``t``.
 
-        asynchronous: whether ``t`` is the result of one, and not yet used.
+        asynchronous: whether ``t`` is the result of a functional collective, and has not been used yet.
         """
         if not asynchronous and not self.open:
             return False
@@ -145,9 +145,10 @@ def watched_collectives(
 ) -> Iterator[None]:
     """Report collectives, and the waits for them, while this is open; their results stay the same.
 
-    operators: by what Python code calls operators, some of which are collectives: each calls `operator_called`.
-    inflight: told of the memory that they write.
-    works: told which of their handles were waited for.
+    inflight: told of the memory that collectives write.
+    operators: the places by which Python code calls torch's operators, some of which are collectives; what stands in
+        for each calls `operator_called`.
+    works: told which handles of collectives were waited for.
     """
     places = [*operators]
     if dist.is_available():
@@ -172,7 +173,7 @@ _waited: list[Callable[[Any], None]] = []
 
 
 def operator_called(op: Any, out: Any) -> None:
-    """Tell those who watch what an operator has returned, where it is a functional collective."""
+    """Report what a functional collective, or `wait_tensor`, has returned; do nothing for any other operator."""
     name = getattr(op, "_name", None) or op._qualified_op_name
     if _watching and name.startswith(_FUNCTIONAL):
         with faults_reported("a collective", "the memory that it writes"), aside():

@@ -44,26 +44,26 @@ _NEEDS_GRADIENT = {True: b',"requires_grad":true', False: b',"requires_grad":fal
 class TensorLeaf(Leaf):
     """Describe tensors and the other values of torch. One per step; safe to use from many threads.
 
-    Each tensor is read each time, at that moment. What the CPU has not yet got leaves a hole: the numbers of tensors on
-    a device, which are fetched many at a time, and those of an unfinished collective, until the run has waited for it.
+    A tensor is read whenever it is met, at that moment. Numbers that the CPU does not have yet leave a hole: those of
+    tensors on a device, which are fetched many at a time, and those of a tensor that a collective is still writing,
+    which are made once the run has waited for the collective.
 
     inflight: the memory that collectives are writing.
-    straight: whether the numbers of a plain tensor are four, and taken at once.
+    straight: whether just the four numbers of a plain tensor (max, min, mean, norm) are wanted, and made at once.
     """
 
     tensor_types = frozenset((torch.Tensor, torch.nn.Parameter))
     constant_types = frozenset((torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size))
-    aside: Any = torch._C.DisableTorchFunction  # what runs an operation of torch enters `outside` besides
+    aside: Any = torch._C.DisableTorchFunction  # code that runs an operation of torch also enters `outside`
 
     def __init__(self, options: TensorOptions, *given: Any, late: bool = True, **more: Any) -> None:
-        """Begin a step, as `Leaf` does. late: whether what a collective is still writing may be described later."""
+        """Begin a step, as `Leaf` does. late: whether a tensor in a collective may be described later."""
         super().__init__(options, *given, **more)
         self.inflight = InFlight()
         self._late = late
         self._deferred: DeferredStats[_About] = DeferredStats(options.zero_count, options.bound)
         self._table: DeviceTable[_About] | None = None  # of CUDA devices, from the first tensor on one
         self._counter = self._tensors.counter
-        # Whether the numbers of a plain tensor are four, and taken at once.
         self.straight = options.statistics and not (options.zero_count or options.sketch or options.deferred)
         self._large = LARGE if options.overlap else sys.maxsize
 
@@ -81,7 +81,7 @@ class TensorLeaf(Leaf):
         if found is UNKNOWN:
             return UNKNOWN
         if found.get("type") == "torch.distributed.P2POp":
-            found["tensor"] = b"null"  # before the call it means nothing where it only receives
+            found["tensor"] = b"null"  # before the call, a tensor that only receives means nothing
             if not (placement.category == "input" and found["op"] == "irecv"):
                 found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
         return dumps(found)
@@ -92,7 +92,7 @@ class TensorLeaf(Leaf):
         t: a tensor of any class, or a GradientSum.
         """
         # One straight function, because each tensor of a step comes through here.
-        for _ in self._counter:  # counts it, without a call
+        for _ in self._counter:  # counts the tensor, without a call
             break
         if (
             self.straight
@@ -101,8 +101,8 @@ class TensorLeaf(Leaf):
             and not (self.inflight.open or self.inflight.works)
         ):
             try:
-                # What is not plain has none of these, or no memory: wrapped by torch.func, nested, sparse, lazily
-                # zero, freed.
+                # A tensor that is not plain has no address, no form or no memory: one wrapped by torch.func, nested,
+                # sparse, lazily zero, or freed.
                 pointer, form = _data_ptr(t), FORMS[t.dtype, t.shape]
             except RuntimeError:
                 form = None
@@ -150,9 +150,10 @@ class TensorLeaf(Leaf):
     def _on_device(
         self, table: "DeviceTable[_About]", placement: Placement, t: torch.Tensor, path: ValuePath
     ) -> bytes | None:
-        """Return the object of plain floats in order on a CUDA device, without calling an operation of torch.
+        """Return the object of a contiguous float tensor on a CUDA device, without calling an operation of torch.
 
-        None for any other tensor.
+        None where that cannot be done: for any other tensor, where its file or checksum is wanted too, or where the
+        table has no kernel for it yet.
         """
         try:
             pointer, form = _data_ptr(t), FORMS[t.dtype, t.shape]
@@ -186,9 +187,11 @@ class TensorLeaf(Leaf):
         dense: torch.Tensor,
         is_ordered: bool,
     ) -> bytes:
-        """Add to the object of a plain tensor what comes of its bytes.
+        """Return the object of a plain tensor with its file and checksum added, as far as they are wanted.
 
-        is_ordered: whether ``dense`` has them in their order.
+        json: the object without them.
+        dense: the tensor, without holes in its memory.
+        is_ordered: whether the elements of ``dense`` are in C order.
         """
         whole = dense if is_ordered else in_order(dense)
         pointer = _data_ptr(whole)
@@ -207,7 +210,7 @@ class TensorLeaf(Leaf):
     def _described(
         self, placement: Placement, path: ValuePath, views: list[TensorView], requires_grad: bool
     ) -> bytes:
-        """Return the object of a tensor that is the sum of these."""
+        """Return the object of a tensor that is the sum of ``views``."""
         first = views[0]
         if any(self._in_flight(p) for p in views):
             numbers, file, rest = self._after_its_wait(placement, path, views)
@@ -227,12 +230,12 @@ class TensorLeaf(Leaf):
         return b"%b%b%b%b%b%b}" % (head, numbers, needs, members(mesh), file, members({**extra, **rest}))
 
     def _content(self, placement: Placement, path: ValuePath, p: TensorView) -> tuple[bytes, dict[str, Any]]:
-        """Return the four numbers of a tensor, or their hole, and what else is told of its elements."""
+        """Return the four numbers of a tensor, or their hole, and its other keys: checksum, sketch, `unsupported`."""
         data = p.data
         if data is None:
             self._coverage.add("unsupported", f"tensor: {p.reason}")
             return members(_NO_STATS) if self._o.statistics else b"", {"unsupported": p.reason}
-        # What torch would compute later, it would compute without denormals where the run flushes them.
+        # Not deferred where the run flushes denormals: torch, which computes later numbers, would flush them too.
         late = data.device.type != "cpu" or (self._o.deferred and data.numel() > 0 and not flushed())
         if late and self._o.statistics:
             number = next(self._holes)
@@ -247,7 +250,7 @@ class TensorLeaf(Leaf):
         return members(four), {**rest, **self._more(p)}
 
     def _statistics(self, p: TensorView) -> dict[str, Any]:
-        """Return the statistics of a tensor and its sketch, those that are asked for."""
+        """Return a tensor's statistics and sketch, as far as they are asked for."""
         o = self._o
         if not (o.statistics or o.sketch):
             return {}
@@ -261,7 +264,7 @@ class TensorLeaf(Leaf):
         return {**_NO_STATS, "unsupported": why}
 
     def _table_of(self, data: torch.Tensor) -> "DeviceTable[_About] | None":
-        """Return where the numbers of a CUDA tensor come together; None of others, and without Triton."""
+        """Return the table that gathers numbers of CUDA tensors; None if ``data`` is elsewhere, or without Triton."""
         if self._table is None and data.is_cuda and _HAS_TRITON:
             from .device_table import DeviceTable  # which imports Triton
 
@@ -269,9 +272,9 @@ class TensorLeaf(Leaf):
         return self._table if data.is_cuda else None
 
     def _more(self, p: TensorView, *, late: bool = False) -> dict[str, Any]:
-        """Return the checksum of a tensor, if it is asked for.
+        """Return the checksum of a tensor, and with ``late`` its sketch, as far as they are asked for.
 
-        late: its statistics come later, without the sketch, which is made here.
+        late: whether the statistics come later; the sketch does not come with them, so it is made here.
         """
         found: dict[str, Any] = {}
         if self._o.checksum is not None:
@@ -308,7 +311,11 @@ class TensorLeaf(Leaf):
     def _after_its_wait(
         self, placement: Placement, path: ValuePath, views: list[TensorView]
     ) -> tuple[bytes, bytes, dict[str, Any]]:
-        """Return holes for what a collective still writes, filled once the run has waited: numbers, file and rest."""
+        """Describe a tensor that a collective still writes: return its numbers, its file and its other keys.
+
+        Numbers and file are holes, filled once the run has waited for the collective. Where that is impossible, the
+        tensor has no numbers, and a key says why.
+        """
         inflight = self.inflight
         pieces = [(p.data, p.asynchronous) for p in views if p.data is not None]
         if not self._late or any(inflight.is_written(data) for data, _ in pieces):
@@ -347,14 +354,14 @@ class TensorLeaf(Leaf):
             told["unsupported"] = f"looking at it raised {type(e).__name__}: {e}"[:200]
             self._coverage.add("unsupported", f"tensor: {told['unsupported']}")
         fillers = [(number, members(told))]
-        if file and saved != hole("f", file):  # behind the run, the file fills its hole itself
+        if file and saved != hole("f", file):  # a file that is written behind the run fills its hole itself
             fillers.append((file, saved))
         self._append(events.fill(fillers))
 
     def late_numbers(self, *, wait: bool = True) -> list[tuple[int, bytes]]:
-        """Return what belongs in the holes whose numbers wait on a device, in one transfer.
+        """Fetch the numbers that wait on a device, many in one transfer; return (hole, its text) of each tensor.
 
-        wait: for all of them; else those that are here, or need not be waited for.
+        wait: whether to fetch all of them; else those that have arrived, or of which enough wait.
         """
         fillers = []
         with outside():
@@ -366,7 +373,7 @@ class TensorLeaf(Leaf):
         return fillers
 
     def flush_numbers(self, *, force: bool = False) -> None:
-        """Fetch the numbers that wait on the device, when there are enough of them or it is time."""
+        """Fetch the numbers that wait on a device and fill their holes, if enough of them wait, or with force."""
         if any(x.waiting and (force or x.full) for x in self._tables):
             self.waits = False
             if fillers := self.late_numbers(wait=force):
@@ -389,9 +396,9 @@ class TensorLeaf(Leaf):
 
 
 def _strided_numbers(t: torch.Tensor, form: Form) -> tuple[torch.Tensor, Any]:
-    """Return the numbers of a plain tensor that is not contiguous, and the tensor without holes that they are of.
+    """Return a plain tensor that is not contiguous, without holes in its memory, and its four numbers.
 
-    They are None where elements are repeated.
+    The numbers are None where elements are repeated (a stride is 0).
     """
     if 0 in _stride(t):
         return t, None

@@ -1,6 +1,6 @@
 """Reduce a tensor on a CUDA device in one launch: rows of partial sums, by a kernel in Triton.
 
-Each program of the launch takes every so many-th block of the elements and leaves one row. The host merges the rows in
+Of P programs, each takes every P-th block of the elements and leaves one row of a table. The host merges the rows in
 their order (`device_table`), so the numbers do not depend on which program ended first.
 """
 # mypy: ignore-errors
@@ -28,8 +28,9 @@ def partials(
 ):
     """Leave a row of the table for each program.
 
-    of_byte: what each byte of a float8 stands for. n: how many elements. row: where the first program's row is.
-    BLOCK: elements that a program takes at a time. SKETCH: whether to leave the sums of a sketch too.
+    x: the elements, n of them. of_byte: the value of each byte as a float8. row: index of the first program's row.
+    BLOCK: elements that a program takes at a time. KIND: of the elements, as above. SKETCH: whether to leave the sums
+    of a sketch too. WIDTH: columns of the table.
 
     Columns, 8 bytes each: the max and min of what is finite; the counts of NaN, +Inf, -Inf and zeros (int64); the sum
     and the sum of squares (float64). Elements of float64 beyond 1e150 are added up apart, scaled by 2**-64, and so are

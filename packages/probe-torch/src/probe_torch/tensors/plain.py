@@ -16,7 +16,7 @@ from probe_torch.aside import outside
 _T: Any = torch._C.TensorBase
 _KINDS = {getattr(torch, name): name for name in ("float32", "float64", "bfloat16", "float16")}
 _MOST = 4096
-#: From here on an address is surely one. Below it may be what is left of a freed tensor: its offset.
+#: From here on, a data pointer is surely an address. A lower one may be only the offset of a tensor that is freed.
 LOWEST = 1 << 40
 
 
@@ -26,10 +26,10 @@ class Form:
 
     opening: their JSON up to the numbers.
     dtype: as dump.json has it.
-    kind: the dtype, as numpy has it.
+    kind: the dtype's name without ``torch.``.
     count: how many elements there are, one or more.
     shape: as a tuple of integers.
-    nbytes: their size.
+    nbytes: the size of one, in bytes.
     """
 
     opening: bytes
@@ -44,7 +44,7 @@ class Form:
         return pt_bytes(self.kind, self.shape, memoryview(memory_at(pointer, self.nbytes)))
 
     def checksum(self, pointer: int, kind: str) -> str:
-        """Return the checksum of the bytes of the tensor at this address."""
+        """Return the checksum of the tensor at this address. kind: ``md5`` or ``xor``."""
         return checksum_of(memoryview(memory_at(pointer, self.nbytes)), kind)
 
 

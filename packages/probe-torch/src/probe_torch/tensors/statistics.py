@@ -64,7 +64,7 @@ def _bytes(t: torch.Tensor) -> Any:
 def cpu_stats(t: torch.Tensor, *, zero_count: bool = False, sketch: bool = False) -> Stats | None:
     """Return the statistics of a detached strided CPU tensor of any shape; None when its dtype is not supported.
 
-    sketch: whether to make that too, where the dtype is one of real floats.
+    sketch: whether to make a sketch too, if the dtype is one of real floats.
     """
     if not t.numel():
         return stats_of(np.empty(0), zero_count=zero_count)
@@ -99,7 +99,7 @@ class Deferred(Generic[A]):
     about: what the caller wants back with the numbers.
     numbers: max, min, mean and norm, as 0-d tensors on the device.
     copy: the tensor as it was, if it may have to be read once more; None where these numbers say everything.
-    boolean: whether its elements are.
+    boolean: whether the tensor is one of booleans.
     times: how often each element is repeated.
     """
 
@@ -115,7 +115,7 @@ class Deferred(Generic[A]):
 class DeferredStats(Generic[A]):
     """Fetch the numbers of many tensors in one transfer.
 
-    They are those of the moment in which a tensor is added, whoever writes it afterwards.
+    The numbers are those of the moment in which a tensor is added, even if it is written afterwards.
 
     zero_count: whether zeros are counted too.
     bound: how many bytes the copies may have.
@@ -156,7 +156,7 @@ class DeferredStats(Generic[A]):
     def fetch(self, *, wait: bool = True) -> Iterator[tuple[int, A, Stats]]:
         """Yield number, about and statistics of everything that waits, in one transfer per device and dtype.
 
-        wait: whether all of it is wanted, or only when there are enough.
+        wait: whether to fetch in any case; else nothing is fetched unless enough tensors wait.
         """
         if not wait and not self.full:
             return
@@ -177,7 +177,7 @@ class DeferredStats(Generic[A]):
 
 
 def _reduced(t: torch.Tensor) -> Sequence[torch.Tensor] | None:
-    """Return max, min, mean and norm of a tensor, each by one operator where it is one of floats.
+    """Return max, min, mean and norm of a tensor, each by one operator if it has floats.
 
     None when its dtype is not supported. Mean and norm are float64, or float32 where the device has no float64.
     """

@@ -1,7 +1,7 @@
 """Add gradients, without calling torch's addition for tensors with a `__torch_dispatch__` of their own.
 
-The user's subclass would see that call, or it would make a DTensor communicate, or wait for a collective. The
-numbers of such gradients are added when they are described.
+That call would be seen by the user's subclass, or make a DTensor communicate, or wait for a collective. Such
+gradients are kept apart, and their numbers are added when they are described.
 """
 
 import functools
@@ -54,7 +54,7 @@ def plus(a: Any, b: Any) -> Any:
 
 
 def numberless(t: Any) -> GradientSum:
-    """Return what stands for a gradient whose share in its place nothing tells."""
+    """Return a GradientSum without numbers, for the gradient of a tensor in several places, of unknown shares."""
     return GradientSum(_shares(t), reason=UNTOLD)
 
 

@@ -1,4 +1,4 @@
-"""Compute the norms of many tensors, each read once, and count what is not finite only where a norm is not."""
+"""Compute the norms of many tensors, each read once; count NaN and infinities only in those with no finite norm."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,19 +19,19 @@ _norm: Any = torch.linalg.vector_norm
 _norms: Any = torch._foreach_norm
 _copy: Any = torch._foreach_copy_
 _subtract: Any = torch._foreach_sub_
-#: So many elements a CPU adds up in float32: of eight times as many a norm may be off by 4e-4. (Accelerators add up in
-#: the form of a tree.)
+#: The most elements that a CPU adds up in float32: the norm of eight times as many may be off by 4e-4. (Accelerators
+#: add up in the form of a tree, and need no limit.)
 _PIECE = 1 << 17
-#: So many elements of a tensor, of its copy and of their difference stay in the cache of one core.
+#: The most elements of a piece that stays in the cache of one core with its copy and their difference.
 _ROOM = 1 << 16
-#: Below it, squares may have left float32.
+#: Below this norm, squares may have been too small for float32.
 _SMALL = 1e-15
 _WIDE = (torch.float32, torch.float64)
 _NOTHING = torch.empty(0)
 
 
 def norms_of(tensors: Sequence[torch.Tensor]) -> Norms:
-    """Return the Euclidean norms. Call it within `aside` and without gradients."""
+    """Return the Euclidean norms of tensors. Call it within `aside` and without gradients."""
     read = [_plain(t) for t in tensors]
     plain = [_NOTHING if t is None else t for t in read]
     values = _values(plain)
@@ -49,7 +49,7 @@ def norms_of(tensors: Sequence[torch.Tensor]) -> Norms:
 
 
 def _values(tensors: Sequence[Any], order: float = 2.0) -> np.ndarray:
-    """Return the norms as float64, of an empty tensor 0: one pass for each dtype, and one transfer for each device."""
+    """Return the norms as float64 (0 if empty): one pass for each dtype, and one transfer for each device."""
     found = np.zeros(len(tensors))
     groups: dict[torch.device, dict[torch.dtype, list[int]]] = {}
     for i, t in enumerate(tensors):
@@ -68,10 +68,10 @@ def _values(tensors: Sequence[Any], order: float = 2.0) -> np.ndarray:
 
 
 def _of_pieces(t: Any, order: float = 2.0) -> float:
-    """Return the norm of a real tensor on a CPU: by pieces, which are joined in float64."""
+    """Return the norm of a real tensor on a CPU, computed by pieces that are joined in float64."""
     if order != 2.0:
         return float(_norm(t, order))
-    # A dot product is as fast as reading, and of several threads; that of a narrow float would be as narrow.
+    # A dot product is as fast as reading, and uses several threads; it would add up narrow floats in their own dtype.
     wide = (_T.to(piece, _sum_dtype(t.dtype)) for piece in _T.split(flat(t), _PIECE))
     return math.sqrt(sum(float(_dot(piece, piece)) for piece in wide))
 
@@ -81,7 +81,7 @@ def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _plain(t: Any) -> Any:
-    """Return a strided real view (or, of what has none, a copy) of a tensor; None where nobody can read it."""
+    """Return a tensor as a strided one of real floats, a view or a copy; None where nobody can read its numbers."""
     if (t := local(t)) is None:
         return None
     t = _T.detach(t)
@@ -95,14 +95,14 @@ def _plain(t: Any) -> Any:
 
 
 def local(t: Any) -> Any:
-    """Return a tensor that has the numbers of one, of a distributed one this process's; None where none is known."""
+    """Return a plain tensor with the numbers of ``t``, or of this process's part of a DTensor; None without any."""
     t = getattr(t, "_local_tensor", t)
     usual = t.layout is torch.sparse_coo or (t.layout is torch.strided and not (t.is_quantized or t.is_meta))
     return t if usual and type(t).__torch_dispatch__ is NO_DISPATCH else view_of(t).data
 
 
 def changes_of(tensors: Sequence[Any], copies: Sequence[Any]) -> Norms:
-    """Return the norms of the differences to earlier copies, which become copies of what is there now."""
+    """Return the norms of the differences to earlier copies of the tensors, and bring the copies up to date."""
     if any(t.device.type != "cpu" for t in tensors):
         _subtract(copies, tensors)
         found = norms_of(copies)
@@ -134,17 +134,17 @@ def changes_of(tensors: Sequence[Any], copies: Sequence[Any]) -> Norms:
 
 
 def _pieces(t: Any, copy: Any) -> Iterable[tuple[Any, Any]]:
-    """Return pieces of both that stay in the cache with their difference: each number comes from the memory once."""
+    """Return pairs of pieces that stay in the cache with their difference, so that memory is read once."""
     if _T.numel(t) > _ROOM:
         new, old = flat(t), flat(copy)
-        if t.stride() == copy.stride() and old.data_ptr() == copy.data_ptr():  # in one order, and a view
+        if t.stride() == copy.stride() and old.data_ptr() == copy.data_ptr():  # in one order, and ``old`` a view
             return zip(_T.split(new, _ROOM), _T.split(old, _ROOM), strict=True)
     return [(t, copy)]
 
 
 def _scaled(t: Any, top: float) -> float:
-    """Return the norm of a finite tensor whose squares float32 does not hold. top: the largest magnitude."""
-    # In two steps: half of the exponents each, as 1 / top is infinite for the smallest.
+    """Return the norm of a finite tensor whose squares leave float32. top: the largest magnitude in it."""
+    # Scaled in two steps, each by half of the exponent, as 1 / top is infinite for the smallest numbers.
     exponent = math.frexp(top)[1]
     half = math.ldexp(1.0, -exponent // 2)
     scale = math.ldexp(1.0, -exponent) / half

@@ -1,4 +1,4 @@
-"""Read the numbers of one optimizer's updates: gradients, weights, moments, and what an update changed."""
+"""Read the norms of every optimizer update: of gradients, weights, moments, and of what the update changed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _copy: Any = torch._foreach_copy_
 
 @define(eq=False)
 class OptimizerColumns:
-    """Know the columns of one optimizer's parameters, as long as these are the same.
+    """Hold the column numbers of one optimizer's parameters, as long as these stay the same.
 
-    ids: of the parameters. names: (layer, name) of each.
-    gradients, weights: the columns of each.
-    copies: the weights before the update, with `updates`.
-    is_copied: whether they are as the last update left them.
+    ids: ids of the parameters.
+    names: (layer, name) of each.
+    gradients, weights: the column number of each.
+    copies: the weights before the update, where it is recorded what updates change.
+    is_copied: whether the copies hold the weights as the last update left them.
     """
 
     optimizer: weakref.ref[Any]
@@ -40,7 +41,7 @@ class OptimizerColumns:
     def of(
         cls, optimizer: Any, parameters: list[Any], names: ParameterNames, columns: Columns
     ) -> OptimizerColumns:
-        """Name the columns of an optimizer."""
+        """Number the columns of an optimizer's gradients and weights, named after the parameters."""
         kind = type(optimizer).__name__
         groups = [
             f"{g}.{i}" for g, group in enumerate(optimizer.param_groups) for i in range(len(group["params"]))
@@ -53,7 +54,7 @@ class OptimizerColumns:
         return cls(weakref.ref(optimizer), list(map(id, parameters)), own, gradients, weights)
 
     def moments(self, optimizer: Any, parameters: list[Any], columns: Columns) -> Iterator[tuple[int, Any]]:
-        """Yield (column, tensor) of each tensor of the optimizer's state but counts of steps."""
+        """Yield (column number, tensor) of each float tensor of the optimizer's state, but for counts of steps."""
         for i, p in enumerate(parameters):
             for key, value in (optimizer.state.get(p) or {}).items():
                 if not isinstance(value, torch.Tensor) or key == "step" or not value.is_floating_point():
@@ -66,7 +67,7 @@ class OptimizerColumns:
                 yield number, value
 
     def copy(self, parameters: list[Any]) -> None:
-        """Keep the weights as they are, unless what is kept is as the last update left them."""
+        """Copy the weights before an update, unless the copies hold them already, as the last update left them."""
         if self.is_copied:
             return
         own = [t for p in parameters if (t := local(p)) is not None]
@@ -76,7 +77,7 @@ class OptimizerColumns:
         self.is_copied = True
 
     def changed(self, parameters: list[Any], columns: Columns) -> tuple[list[int], Norms]:
-        """Return the columns and the norms of what the weights have changed by."""
+        """Return the column numbers and the norms of how the weights differ from the copies, and copy them anew."""
         own = [local(p) for p in parameters]
         if not self._updates:
             known = zip(self.names, parameters, own, strict=True)
@@ -99,7 +100,10 @@ class Updates:
     _known: dict[int, OptimizerColumns] = field(factory=dict)
 
     def before(self, optimizer: Any, row: WatchedRow, *, has_closure: bool = False) -> None:
-        """Read what an update gets, in one pass; gradients that a closure is to compute come afterwards."""
+        """Put the norms of what an update gets into ``row``: of gradients, weights and moments, read in one pass.
+
+        has_closure: whether a closure computes the gradients during the update; then `after` reads them.
+        """
         parameters = _parameters(optimizer)
         own = self._columns_of(optimizer, parameters)
         gradients = [None if has_closure else p.grad for p in parameters]
@@ -119,7 +123,7 @@ class Updates:
         values, bad = norms.values[: len(tensors)], norms.bad
         extra = iter(norms.values[len(tensors) :].tolist())
         scale, overflow = (next(extra) if isinstance(one, torch.Tensor) else None for one in told)
-        if overflow:  # the scaler is asked how often that was
+        if overflow:  # the gradients are left out, and the scaler is asked how many updates it skipped
             numbers, values = numbers[given:], values[given:]
             bad = {place - given: counts for place, counts in bad.items() if place >= given}
         elif scale:
@@ -130,7 +134,11 @@ class Updates:
             own.copy(parameters)
 
     def after(self, optimizer: Any, row: WatchedRow | None, *, has_closure: bool = False) -> None:
-        """Read what an update has changed. row: of the step; None where it is not watched."""
+        """Put the norms of what an update has changed into ``row``.
+
+        row: the row of the step; None where the step is not watched.
+        has_closure: whether a closure has computed the gradients, so that they are read too.
+        """
         own = self._known.get(id(optimizer))
         if own is None or not (own.is_copied or has_closure):
             return
