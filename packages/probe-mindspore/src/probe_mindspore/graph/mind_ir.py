@@ -16,7 +16,7 @@ from mindspore.train.mind_ir_pb2 import ModelProto
 
 _SAME = ("Depend", "Load", "TensorMove")  # operators that return their first input
 _SILENT = ("Load", "UpdateState", "Depend", "MakeTuple", "TupleGetItem", "TensorMove", "Constant", "Return")
-_SHAPED = ("Reshape", "ExpandDims", "Squeeze", "Flatten")  # operators whose result may be the memory of their first input
+_SHAPED = ("Reshape", "ExpandDims", "Squeeze", "Flatten")  # may share their first input's memory
 _MOST = 256  # terms of one sum
 _RANDOM = {"seed", "seed0", "seed1", "Seed0", "Seed1", "seed2", "Seed2"}
 _KINDS = {1: "f4", 2: "u1", 3: "i1", 4: "u2", 5: "i2", 6: "i4", 7: "i8", 9: "?", 10: "f2", 11: "f8", 16: "u2"}
