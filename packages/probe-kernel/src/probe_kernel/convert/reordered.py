@@ -22,7 +22,7 @@ from probe_kernel.files.tensor_layouts import Ordered
 
 #: Size in bytes from which a copy of the whole costs more than writing piece by piece.
 LARGE = 8 << 20
-#: Sizes of a piece in bytes. A piece of the first size stays in the cache of a core, put in order there and written from
+#: Sizes of a piece in bytes. A piece of the first size stays in the cache of a core, is put in order and written from
 #: there. The second size is for elements that lie far apart: a larger piece has larger parts.
 _PIECES = 1 << 20, 8 << 20
 #: Size in bytes from which parts of a piece that lie far apart are read one by one.

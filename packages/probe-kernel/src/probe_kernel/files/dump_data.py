@@ -64,7 +64,7 @@ Parts = Mapping[str, Sequence[Tensor]]
 
 
 def parse_dump_data(message: memoryview) -> tuple[str, Parts]:
-    """Return the operator's full name, and what lies in the file. Raises DamagedError when it is no header."""
+    """Return the operator's full name, and what lies in the file. Raises DamagedError where there is no header."""
     op_name = ""
     parts: dict[str, list[Tensor]] = {"input": [], "output": [], "l1buffer": [], "space": []}
     for number, value in _fields(message):

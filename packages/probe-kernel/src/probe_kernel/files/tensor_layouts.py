@@ -53,7 +53,7 @@ class Ordered:
     view: the values; its dimensions are the parts of the axes (C1 and C0 of C), the parts of one axis side by side.
     parts: for each axis, the number of its parts.
     cut: the size of each axis without its padding.
-    shape: the tensor's own shape.
+    shape: the shape of the converted tensor.
     """
 
     view: Array

@@ -23,7 +23,7 @@ _nested = Nested()
 def wrap(
     label: Label, original: Callable[..., Any], module: str, qualname: str, *, users_only: bool = False
 ) -> Wrapper:
-    """Return the wrapper of `original`, one for all places that have it: code compiled from bytecode checks it.
+    """Return the wrapper of `original`. All places that hold it get the same one: compiled bytecode checks that.
 
     module, qualname: the place where the wrapper goes, by which pickle finds it.
     users_only: whether calls from MindSpore's own files are not recorded.
