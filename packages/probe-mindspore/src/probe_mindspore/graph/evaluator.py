@@ -55,7 +55,7 @@ class _Straight:
     _cell: Any = None
 
     def evaluated(self, parameters: Mapping[str, Any], values: Mapping[str, Any]) -> Evaluated:
-        """Return what it gives."""
+        """Return what the graph gives for these values. values: as in `ReplayProcess.begin`."""
         if self._cell is None:
             own = {name: ms.Parameter(t, name=name) for name, t in parameters.items()}
             self._cell = ms.nn.GraphCell(ms.load(str(self.model)), params_init=own)
@@ -118,7 +118,7 @@ class _Branching:
     _own: dict[str, Any] = field(factory=dict)
 
     def evaluated(self, parameters: Mapping[str, Any], values: Mapping[str, Any]) -> Evaluated:
-        """Return what it gives."""
+        """Return what the graph gives for these values. values: as in `ReplayProcess.begin`."""
         _messages.begin(values["sites"])
         first = self._cell is None
         if first:

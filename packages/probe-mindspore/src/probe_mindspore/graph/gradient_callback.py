@@ -22,8 +22,8 @@ def _in_pynative_gradient() -> bool:
 class _GradientInsertion(P.InsertGradientOf):  # type: ignore[misc]
     """Send the gradient from an `InsertGradientOf` whose input is (x, token, extra, place).
 
-    MindSpore (2.7.0 and 2.10.0) compiles no gradient through this operator in branches and loops that are decided when
-    the graph runs, nor below ``Cell.recompute()``.
+    MindSpore (2.7.0 and 2.10.0) compiles no gradient through this operator in branches and loops that are decided
+    when the graph runs, nor below ``Cell.recompute()``.
     """
 
     def __init__(self, call: Any) -> None:

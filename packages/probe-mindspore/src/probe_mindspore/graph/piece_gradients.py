@@ -129,7 +129,10 @@ class PieceGradients:
     _arrived: dict[int, TensorView] = field(factory=dict)
 
     def watch(self, out: Any, hooks: UncompiledHooks) -> None:
-        """Wait for the gradients of the piece's outputs. hooks: keeps the hooks out of a piece that gets these."""
+        """Hook the piece's outputs, to wait for their gradients.
+
+        hooks: keeps the hooks out of other pieces that get these outputs.
+        """
         for i, t in enumerate(_tensors(out)):
             hook = guarded("a compiled graph", "the gradient of its output", self._hook(i))
             if autograd.takes_gradient(t) and hooks.add(partial(autograd.hook_tensor, t, hook)) is not None:

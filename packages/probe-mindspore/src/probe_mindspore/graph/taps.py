@@ -159,7 +159,7 @@ class GraphTaps:
             yield
 
     def _ran(self, name: str, found: SearchResult) -> Outcome:
-        """Report what has no taps in a graph that runs."""
+        """Report what has no taps in a graph that runs. Return what counts how its copies compare."""
         elsewhere = self.table.elsewhere
         for tracked in self.table.entries.values():
             base = tracked.base

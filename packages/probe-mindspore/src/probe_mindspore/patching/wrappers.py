@@ -65,7 +65,7 @@ def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrap
                 _nested.what, _nested.by = before
         if seen:
             return tap(label, original, args, kwargs)
-        # An alias that MindSpore's own layers use: what they call by its public name is recorded.
+        # MindSpore's own layers use such an alias; of their calls, those by public names are recorded.
         if users_only:
             return original(*args, **kwargs)
         with muted():

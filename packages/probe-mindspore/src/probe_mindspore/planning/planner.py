@@ -96,7 +96,7 @@ def _opened(config: Config, net: nn.Cell, folder: Path, files: CountedFiles) -> 
     step: Any = opened(base / "step0" / "rank", {"rank": None, "step": 0})
     parts: list[Any] = [*step.parts[::-1]] if isinstance(step, JointStep) else [step]
     for part in parts:
-        part.matched_elsewhere = lambda _filter, _value: True  # nothing is reported here: the plan is the report
+        part.matched_elsewhere = lambda _filter, _value: True  # `DumpPlan.unmatched` says it
     try:
         step.resume(net, None)
         yield parts
