@@ -60,7 +60,7 @@ def dump(
     except OSError as e:
         what = f"{file} cannot be written: {e.strerror}."
         raise ConfigError([Problem("path", what, "Give another path.")]) from e
-    # On O2 the second makes operators outside of graphs dump, too.
+    # On O2 MS_ACL_DUMP_CFG_PATH makes operators outside of graphs dump, too.
     whole = chosen.acl and document["common_dump_settings"]["dump_mode"] == 0
     variables = {"MINDSPORE_DUMP_CONFIG": str(file), "MS_ACL_DUMP_CFG_PATH": str(file) if whole else None}
     variables |= dict(chosen.environment)

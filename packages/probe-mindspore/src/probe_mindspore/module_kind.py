@@ -20,7 +20,7 @@ class ModuleKind:
 
     framework: the framework's name in dump.json.
     prefix: the first part of a module's record names, "Cell" or "Module".
-    registry: the attribute in which a module has those that it is made of.
+    registry: the attribute in which a module keeps the modules inside it.
     noun: the class's full name, for messages.
     module_class: the base class of all modules.
     patched_classes: the classes whose ``__call__`` is replaced while collecting.

@@ -12,7 +12,7 @@ from probe_runtime.session import Move, perturbed
 from probe_mindspore.tensors.tensor_view import SPARSE
 
 _T = TypeVar("_T")
-#: Dtype -> that of its parts, the same but for complex numbers.
+#: Dtype -> the dtype of its numbers: of the real part for complex ones.
 _PARTS: dict[Any, str] = {getattr(ms, name): name for name in ("float64", "float32", "float16", "bfloat16")}
 _PARTS |= {ms.complex64: "float32", ms.complex128: "float64"}
 
@@ -20,8 +20,8 @@ _PARTS |= {ms.complex64: "float32", ms.complex128: "float64"}
 def perturb(value: _T, seed: int = 1234) -> _T:
     """Return a copy of inputs in which each float is the next one that its dtype has, above or below.
 
-    The least change that there is: what a run differs by for such inputs is its own noise, so a dump of it is the third
-    one of ``probe diff A B --noise C``. Nothing is changed in place, and no random state is used.
+    This is the least change that there is: how far a run with such inputs differs is its own noise, so its dump can
+    be C in ``probe diff A B --noise C``. Nothing is changed in place, and no random state is used.
 
     value: a Tensor, a numpy array, or lists, tuples, mappings and dataclasses of them; also ``parameters_dict()``. What
         is not floating is the same object as before, and so is any other object, with all that it holds.

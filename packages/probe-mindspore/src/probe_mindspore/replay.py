@@ -1,6 +1,6 @@
-"""Run a function of the list again in float64 on the CPU, forward and backward, for probe-analysis.
+"""Run a recorded function again in float64 on the CPU, forward and backward, for probe-analysis.
 
-What has no float64 kernel on the CPU raises MindSpore's own error, which becomes the reason.
+A function that has no float64 kernel on the CPU raises MindSpore's own error; that is told as the reason.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,14 +28,19 @@ _NARROW = frozenset(("Float16", "Float32", "BFloat16"))
 
 @cache
 def function(prefix: str, api: str) -> Callable[..., Any]:
-    """Return the listed function that records name so. Raises ProbeError with the reason without one."""
+    """Return the function that records name ``prefix.api``. Raises ProbeError, with a reason, where there is none."""
     if prefix == "Primitive":
         raise ProbeError("its attributes are not in a dump (Primitive)")
     return function_of((x for x in load_apis() if x.section in _SECTIONS), prefix, api, resolve)
 
 
 def argument(leaf: Mapping[str, Any]) -> Any:
-    """Return an argument of MindSpore's own. Raises ProbeError for one that its record does not give back."""
+    """Return an argument of a class of MindSpore's own: a dtype, with float64 for a narrower float.
+
+    leaf: the argument's JSON in the record.
+
+    Raises ProbeError for an argument that its JSON does not give back.
+    """
     kind, text = leaf.get("type"), leaf.get("value")
     if kind == "mindspore.dtype" and isinstance(text, str):
         found = vars(mindspore.common.dtype).get("float64" if text in _NARROW else text.lower())
@@ -47,7 +52,11 @@ def argument(leaf: Mapping[str, Any]) -> Any:
 def run(
     body: Body, inputs: Sequence[Array], wanted: Sequence[int], given: Mapping[ValuePath, Array]
 ) -> tuple[dict[ValuePath, Array], list[Array | None]]:
-    """Return what ``body`` makes of the inputs, and the gradients of those that are wanted.
+    """Return what ``body`` makes of the inputs, and the gradients of some of them.
+
+    body: takes the inputs as tensors; returns path -> result.
+    wanted: the indexes of the inputs whose gradients are wanted.
+    given: path of a result -> the gradient that it gets.
 
     Raises ProbeError where the function draws random numbers: a second run then gives others.
     """

@@ -36,7 +36,7 @@ def keep_random_state(stack: contextlib.ExitStack) -> None:
     """Put MindSpore's seeds and the state of its generator back when ``stack`` is closed."""
     table: dict[Any, int] = getattr(_ms_seed, "_KERNEL_SEED", {})
     stack.callback(table.update, dict(table))
-    stack.callback(table.clear)  # before
+    stack.callback(table.clear)  # undone last-in, first-out: this comes before the update
     stack.callback(setattr, _ms_seed, "_GLOBAL_SEED", ms.get_seed())
     stack.callback(dataset.config.set_seed, dataset.config.get_seed())
     stack.callback(ms.set_rng_state, ms.get_rng_state())

@@ -1,4 +1,4 @@
-"""Write the JSON that Ascend's own dumper reads (aclInit, aclmdlSetDump, torch_npu), and switch it by torch_npu."""
+"""Write the JSON for Ascend's own dumper (aclInit, aclmdlSetDump, torch_npu), and switch that dumper by torch_npu."""
 
 import contextlib
 import importlib
@@ -125,7 +125,7 @@ def _together(dump: AclDump) -> Iterator[Problem]:
         yield Problem("stats", what, 'Leave it out, or write data="stats".')
     if (
         not dump.debug and dump.scene is None
-    ):  # beside one of these the interface returns an error for any other
+    ):  # beside debug or scene the interface takes no other option
         return
     if dump.debug and dump.scene is not None:
         yield Problem("scene", "goes with no other kind of dump, debug is on.", "Leave one of them out.")
@@ -140,7 +140,7 @@ _NEEDED = ("init_dump", "set_dump", "finalize_dump", "synchronize")
 
 @attrs.frozen
 class NpuDumper:
-    """Switch the dumper of ``torch_npu.npu``. npu: that module, or an object with its four functions."""
+    """Switch Ascend's dumper on and off. npu: the module ``torch_npu.npu``, or an object with its four functions."""
 
     npu: Any
 

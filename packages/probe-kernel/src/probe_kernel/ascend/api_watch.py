@@ -45,7 +45,7 @@ class ApiWatch:
     on: whether calls are looked at now.
     over: whether the watch has ended, and no gradient is waited for any more.
     seen: calls so far, by API.
-    why: of a failure.
+    why: why the dump failed.
     """
 
     name: ApiName
@@ -63,7 +63,7 @@ class ApiWatch:
     def api(
         self, key: str, original: Call, args: tuple[Any, ...], kwargs: Kwargs, *, composite: bool = False
     ) -> Any:
-        """Run ``original`` and return its result; dump it where it is the call.
+        """Run ``original`` and return its result; dump its kernels where it is the call to dump.
 
         key: the API, ``Functional.linear``.
         composite: whether calls inside it count. Calls inside other APIs do not, as in the names of level L1.

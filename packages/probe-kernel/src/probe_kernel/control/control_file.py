@@ -79,11 +79,11 @@ _NAMES = {
 
 @frozen
 class ControlFile:
-    """Hold what a control file asks for.
+    """Hold a control file that was read.
 
-    description: what it asks for.
-    notes: what in it has no effect, in sentences.
-    refused: why MindSpore refuses it as it is written, though its documents write it so, in sentences.
+    description: the dump that it asks for.
+    notes: which of its options have no effect, in sentences.
+    refused: why MindSpore refuses the file, though MindSpore's documents show such files, in sentences.
     """
 
     path: Path

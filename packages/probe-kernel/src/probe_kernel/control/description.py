@@ -43,7 +43,7 @@ _MEANT = {
 
 
 def as_check(problems: Callable[[Any, str], Iterator[Problem]]) -> Check:
-    """Make a check of what yields the problems of a value; the value is kept as it is."""
+    """Make a check of a function that yields the problems of a value. The check keeps the value as it is."""
     return lambda value, where: (value, tuple(problems(value, where)))
 
 

@@ -1,4 +1,4 @@
-"""Switch a kernel dump of MindSpore while it runs, and report its result at the end."""
+"""Start, stop and step a kernel dump of MindSpore while it is open, and report its result at the end."""
 
 import contextlib
 import importlib
@@ -85,7 +85,7 @@ class KernelRun:
         self.call("_dump_stop")
 
     def step(self) -> None:
-        """Count one iteration on. Raises UsageError when the dump was opened without manual_steps."""
+        """Go on to the next iteration. Raises UsageError when the dump was opened without manual_steps."""
         if not self.manual_steps:
             raise UsageError(
                 "This dump counts the runs of each graph by itself. To count with step(), open it with "

@@ -164,7 +164,7 @@ def _message(path: Path, error: BaseException) -> str:
 
 
 def bin_files(source: Path) -> tuple[list[tuple[Path, str]], list[str]]:
-    """Return the ``bin`` files at or below ``source`` with their true names, and those that lost theirs.
+    """Return the ``bin`` files at or below ``source`` with their true names, and sentences on those that lost theirs.
 
     A ``source`` that is a file is taken as a bin file, whatever its name. Raises FormatError when ``source`` does not
     exist, OSError when a folder cannot be opened.

@@ -22,12 +22,13 @@ from probe_kernel.files.tensor_layouts import Ordered
 
 #: Size in bytes from which a copy of the whole costs more than writing piece by piece.
 LARGE = 8 << 20
-#: Pieces stay in the cache of a core, put in order there and written from there; larger ones are of larger parts.
+#: Sizes of a piece in bytes. A piece of the first size stays in the cache of a core, is put in order and written from
+#: there. The second size is for elements that lie far apart: a larger piece has larger parts.
 _PIECES = 1 << 20, 8 << 20
-#: Parts of a piece from this size on are read one by one.
+#: Size in bytes from which parts of a piece that lie far apart are read one by one.
 _PART = 512
 _WORKERS = 2
-#: A number for each dimension but the last ones, and a slice of the next.
+#: The place of a piece in the view: a number for each outer dimension, and a slice of the next one.
 Index = tuple[Any, ...]
 
 
@@ -63,7 +64,7 @@ class Reordered:
         return found
 
     def write(self, path: Path) -> None:
-        """Write a new file, in place of one that is there once it is whole. Raises OSError when it cannot."""
+        """Write a file; it replaces an earlier one once it is whole. Raises OSError when it cannot be written."""
         pieces = self._pieces()
         with (
             self.source.open("rb") as given,

@@ -24,8 +24,8 @@ _NANO = 0x5A5A5A5A
 def mapped(path: Path, offset: int = 0, most: int | None = None) -> Array:
     """Return the bytes of a file: uint8, one dimension. They are read as they are used, so none need fit in memory.
 
-    offset: of the first byte.
-    most: so many at the most; the file may have fewer.
+    offset: where the first byte is in the file.
+    most: the largest number of bytes to return; the file may have fewer.
 
     Raises OSError.
     """

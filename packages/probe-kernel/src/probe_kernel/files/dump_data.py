@@ -1,7 +1,8 @@
 """Parse the header of an Ascend ``bin`` file, toolkit.dumpdata.DumpData (spec/kernel-files.md).
 
-It is protobuf, which is read without protobuf, of which MindSpore pins a version: only what this header needs, and
-each length is checked against the bytes that are there. Source: https://protobuf.dev/programming-guides/encoding/
+The header is protobuf. It is read without the protobuf package, of which MindSpore pins a version: only what this
+header needs is parsed, and each length is checked against the bytes that are there.
+Source: https://protobuf.dev/programming-guides/encoding/
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,12 +43,12 @@ FORMATS = {
 class Tensor:
     """Describe one input or output; a buffer or work space has ``size`` and ``inline`` alone.
 
-    dtype: its name.
+    dtype: the dtype's name.
     format: the layout on the device.
-    shape: in that layout.
-    original_shape: of the tensor itself, empty where the header does not have it.
-    size: bytes in the file.
-    inline: the bytes, in files of the first version.
+    shape: the shape in that layout.
+    original_shape: the shape of the tensor itself; empty where the header does not have it.
+    size: how many bytes it has in the file.
+    inline: the bytes themselves, in files of the first version.
     """
 
     dtype: str = "DTYPE_0"
@@ -63,7 +64,7 @@ Parts = Mapping[str, Sequence[Tensor]]
 
 
 def parse_dump_data(message: memoryview) -> tuple[str, Parts]:
-    """Return the operator's full name, and what lies in the file. Raises DamagedError for no header."""
+    """Return the operator's full name, and what lies in the file. Raises DamagedError where there is no header."""
     op_name = ""
     parts: dict[str, list[Tensor]] = {"input": [], "output": [], "l1buffer": [], "space": []}
     for number, value in _fields(message):

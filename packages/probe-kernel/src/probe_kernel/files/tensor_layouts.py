@@ -50,10 +50,10 @@ def convert(array: Array, source: str, target: str, original: Shape = ()) -> Arr
 class Ordered:
     """Hold values in the order of another layout, without a copy.
 
-    view: the values; its dimensions are the parts of the axes, those of each side by side.
-    parts: of how many each axis is made.
+    view: the values; its dimensions are the parts of the axes (C1 and C0 of C), the parts of one axis side by side.
+    parts: for each axis, the number of its parts.
     cut: the size of each axis without its padding.
-    shape: of the tensor.
+    shape: the shape of the converted tensor.
     """
 
     view: Array
@@ -81,7 +81,7 @@ def in_order(array: Array, source: str, target: str, original: Shape = ()) -> Or
         if target == "ND" or len(found.shape) != 4:
             return found  # matrices have no axes to reorder: msaccucmp writes them as they are, too
         whole = convert(array, source, "ND", original)
-        return in_order(whole, "NCHW", target)  # as in msaccucmp: the order of four is unknown
+        return in_order(whole, "NCHW", target)  # as msaccucmp does: the order of its axes is unknown
     if source != "ND" and source not in _DEVICE:
         near = did_you_mean(source, [*_DEVICE, *TARGETS])
         raise FormatError(
@@ -101,7 +101,7 @@ def in_order(array: Array, source: str, target: str, original: Shape = ()) -> Or
 
 
 def _turned(array: Array, axes: tuple[str, ...], order: str, sizes: Sizes) -> Ordered:
-    """Transpose to ``order`` with the parts of each axis side by side. sizes: of axes without padding."""
+    """Transpose to ``order`` with the parts of each axis side by side. sizes: axis -> its size without padding."""
     parts = [[i for i, axis in enumerate(axes) if axis[0] == letter] for letter in order]
     parts = [sorted(found, key=lambda i: axes[i], reverse=True) for found in parts]  # C1 before C0
     whole = array.transpose([i for found in parts for i in found])
@@ -133,7 +133,7 @@ def _order(array: Array, axes: tuple[str, ...], original: Shape, what: str) -> t
 
 
 def _pads(size: int, padded: int, inner: int) -> bool:
-    """Return whether ``size`` elements are padded to so many: to the next multiple of ``inner``, and no further."""
+    """Return whether ``size`` padded to the next multiple of ``inner``, and no further, is ``padded``."""
     return 0 <= padded - size < inner
 
 

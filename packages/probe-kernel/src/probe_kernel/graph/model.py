@@ -55,7 +55,7 @@ class Operator:
     inputs, outputs: types on the host.
     device_inputs, device_outputs: types on the device; empty for nodes that are not kernels (Load, MakeTuple, ...).
     frames: the script's lines, outermost first.
-    gradient: whether the lines are those of the forward operator.
+    gradient: whether it computes a gradient; its lines are then those of the forward operator.
     line: in the .ir file.
     uid, forward_uid: MindSpore's ids of the operator, and of the one that it is the gradient of; may be empty.
     """
@@ -112,9 +112,9 @@ class Graph:
         return {op.uid: op.full_name for op in self.operators if op.uid and not op.forward_uid}
 
     def shared(self, operator: Operator) -> int:
-        """Return how many other operators of its type have all the same lines, which may therefore be another call's.
+        """Return how many other operators of its type have all the same lines, so that these may be another call's.
 
-        Gradients, and operators that have one, return 0: their lines are right.
+        For a gradient, and for an operator that has a gradient, this is 0: its lines are right.
         """
         if operator.gradient or operator.uid in self._with_gradient:
             return 0

@@ -31,7 +31,7 @@ class Listing:
 
 
 def list_files(folder: Path) -> Listing:
-    """List the files of a folder; a problem is what cannot be understood. Raises OSError."""
+    """List the files of a folder. What cannot be understood is among the problems. Raises OSError."""
     names, problems = read_mapping(folder)
     files, lost = [], [*problems]
     for path in sorted(folder.iterdir()):

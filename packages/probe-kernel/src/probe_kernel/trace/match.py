@@ -22,7 +22,7 @@ How = Literal["name", "last part", "order"]
 
 name: the full name.
 last part: files that have only the end of it (MindSpore 1.5).
-order: the same name but for the number, types that fit, and the same place among those.
+order: the same name but for the number, types that fit, and the same place among the kernels that fit.
 """
 
 

@@ -22,21 +22,21 @@ from .replay_process import PATIENCE, Evaluated, Evaluation, ReplayError, replay
 from .routes import route
 from .search import SearchResult
 
-_DRAWS = 16  # how many runs of random kernels are looked through for the one that the run is at
-_DRAWING = 10.0  # seconds after which none of these begins
+_DRAWS = 16  # how often a graph with random kernels is evaluated again, to find the numbers that the run drew
+_DRAWING = 10.0  # seconds after which no more of these evaluations begin
 _numbers = itertools.count()
 _NOTHING: Mapping[str, TensorView] = MappingProxyType({})
 
 
 @define
 class Outcome:
-    """Count what a graph's copies gave.
+    """Count how the runs of a graph compare with its copies.
 
     runs: how often the graph ran.
-    equal: how often all that it gave and wrote was that of its copy, to the bit.
-    differs: what had other bits in the copy.
-    shares: the ids of Cells with gradients that the run has the terms of, and not their sum.
-    copied: the ids of Cells with values that the run does not have: they were computed from its own.
+    equal: how often all that the graph returned and wrote was equal to its copy's, to the bit.
+    differs: "outputs", and the names of Parameters, that had other bits in the copy.
+    shares: the ids of Cells with gradients of which the run computes the terms, and not the sum.
+    copied: the ids of Cells with values that the run does not compute: they were computed from the run's values.
     """
 
     runs: int = 0
@@ -56,14 +56,14 @@ class Outcome:
 class CopiedGraph:
     """Evaluate a compiled graph beside its runs, and send what its taps would have sent.
 
-    name: of what was compiled.
+    name: the name of the Cell or function that was compiled.
     executor: MindSpore's object that holds both graphs.
-    run, tapped: the keys of the user's graph, and of the one with taps, which is never the run and is dropped once
-        there is a plan; "" then.
+    run, tapped: the keys of the user's graph, and of the graph with taps, which never runs. The latter is dropped
+        once there is a plan; its key is "" then.
     found: what the search for taps found.
-    seconds: how long compiling the tapped one took.
+    seconds: how long compiling the graph with taps took.
     wanted: the names of the taps (`Route`) whose values are recorded.
-    failed: why it is not evaluated any more.
+    failed: why no copy is evaluated any more.
     """
 
     name: str
@@ -79,7 +79,7 @@ class CopiedGraph:
     _more: dict[str, Any] = field(factory=dict)
 
     def planned(self) -> ReplayPlan:
-        """Return the plan, which is made with the first run. Raises why there is none, or no copy any more."""
+        """Return the plan, which is made with the first run. Raises the error (`failed`) where there is no copy."""
         if self.failed is not None:
             raise self.failed
         if self._plan is None:
@@ -97,11 +97,12 @@ class CopiedGraph:
         return plan
 
     def drop_tapped(self) -> None:
-        """Drop the graph with taps, of which MindSpore keeps 30 MB and more, once it has been planned by.
+        """Drop the graph with taps, which takes MindSpore 30 MB and more, once the plan has been made from it.
 
-        Never before the first run: MindSpore differentiates a jitted piece there, and dropping another graph of the
-        same function between its compilation and that changed the gradients of one that writes to tensors in place.
-        Nor while anything runs: MindSpore waits for it then, and holds the lock that host functions in it wait for.
+        This never comes before the first run, in which MindSpore differentiates a jitted piece: dropping another
+        graph of the same function between the piece's compilation and that run changed the gradients of a piece that
+        writes to tensors in place. Nor does it come while a graph runs: MindSpore would wait for that graph, holding
+        the lock that host functions in the graph wait for.
 
         Raises what the run's own kernels have raised by then.
         """
@@ -117,9 +118,9 @@ class CopiedGraph:
         return bytes(self.executor.get_func_graph_proto(key, "mind_ir", False))
 
     def begin(self, inputs: Sequence[Any], before: Mapping[str, TensorView] = _NOTHING) -> Any:
-        """Begin to evaluate the copy on what a run is about to be given. Return what `end` takes.
+        """Begin to evaluate the copy on the inputs that a run is about to get. Return what `end` takes.
 
-        before: Parameters that have been written since.
+        before: name -> the earlier value of each Parameter that has been written since.
         """
         plan = self.planned()
         own = {**self._more, **self.executor.get_params(self.run), **before}
@@ -129,9 +130,12 @@ class CopiedGraph:
         return own, replay_process.begin(self.number, plan.model, given)
 
     def end(self, begun: Any, out: Any, outcome: Outcome) -> list[int]:
-        """Compare the copy with what the run gave, and send the messages. Return the answers to those of calls.
+        """Compare the copy with the run, and send the messages. Return the answers to those that begin calls.
 
-        Raises ReplayError where there is no copy.
+        begun: what `begin` returned.
+        out: what the run returned.
+
+        Raises ReplayError where the copy could not be evaluated.
         """
         plan, (own, one), real = self.planned(), begun, views_of(out)
         found = self._result(one)
@@ -146,7 +150,10 @@ class CopiedGraph:
         return self._send(found, one.kept, outcome)
 
     def gradients(self, inputs: Sequence[Any], before: Any, tokens: Sequence[int], outcome: Outcome) -> None:
-        """Evaluate the copy and send its messages of gradients; the calls that they belong to have these tokens."""
+        """Evaluate the copy, and send its messages of gradients, where the calls have been recorded already.
+
+        tokens: the answers to the messages that began these calls.
+        """
         _, one = self.begin(inputs, before)
         self._send(self._result(one), one.kept, outcome, tokens)
         replay_process.forget(one)
@@ -199,7 +206,7 @@ class CopiedGraph:
 
 
 def _elements(source: Any, found: Evaluated, kept: Any) -> Any:
-    """Return the elements of a value of a message. source: one of a `PlannedMessage`."""
+    """Return the elements of a value of a message. source: an entry of `PlannedMessage.values`."""
     if not isinstance(source, Source):  # not to be had, or what the copy has sent itself
         return source
     if source.constant is not None:
@@ -212,7 +219,7 @@ def _elements(source: Any, found: Evaluated, kept: Any) -> Any:
 
 
 def _told(values: Sequence[Any], all_copied: bool, outcome: Outcome) -> Iterator[dict[int, None]]:
-    """Yield the lists of the outcome that a message's Cell is in."""
+    """Yield the fields of the outcome in which the Cell of a message with these values is to be noted."""
     ways = {source.how for source in values if isinstance(source, Source)}
     if "copy" in ways or (all_copied and any(source is not None for source in values)):
         yield outcome.copied
@@ -221,7 +228,7 @@ def _told(values: Sequence[Any], all_copied: bool, outcome: Outcome) -> Iterator
 
 
 def _without_frames(work: Callable[[], Any]) -> None:
-    """Do something where no code of the user's is on the stack, as no line of theirs calls what a graph does."""
+    """Run ``work`` with none of the user's code on the stack: no line of theirs made the calls of a graph."""
     done, failed = threading.Lock(), list[BaseException]()
     done.acquire()
 

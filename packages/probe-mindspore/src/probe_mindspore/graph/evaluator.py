@@ -22,12 +22,12 @@ from probe_mindspore.patching.compile_hook import API
 from probe_mindspore.tensors.tensor_view import TensorView, view_of, views_of
 
 _NOT_TAKEN = -1  # what a stand-in gives by itself
-#: How many graphs MindSpore has looked for in its cache: the next one's name there.
+#: Numbers of the graphs that MindSpore looks for in its cache; the next one's number is part of its name there.
 _compiled: Iterator[int] = itertools.count()
 
 
 def _argument(value: Any) -> Any:
-    """Return what a graph is called with: all that is no tensor is mutable, else it would be a constant."""
+    """Return an argument for a graph. All that is no tensor is made mutable; else it would be a constant."""
     return _tensor(value) if isinstance(value, TensorView) else ms.mutable(_nest(value))
 
 
@@ -55,7 +55,7 @@ class _Straight:
     _cell: Any = None
 
     def evaluated(self, parameters: Mapping[str, Any], values: Mapping[str, Any]) -> Evaluated:
-        """Return what it gives."""
+        """Return what the graph gives for these values. values: as in `ReplayProcess.begin`."""
         if self._cell is None:
             own = {name: ms.Parameter(t, name=name) for name, t in parameters.items()}
             self._cell = ms.nn.GraphCell(ms.load(str(self.model)), params_init=own)
@@ -81,7 +81,7 @@ class _CellStandIn(ms.nn.Cell):  # type: ignore[misc]
 
 @define(eq=False)
 class _Messages:
-    """Take what taps send, whichever graph they are in: those of all graphs call the same functions.
+    """Take the messages of taps. The taps of all graphs call the same function, so this serves one run at a time.
 
     sent: the fields of a `PlannedMessage` for each.
     """
@@ -118,7 +118,7 @@ class _Branching:
     _own: dict[str, Any] = field(factory=dict)
 
     def evaluated(self, parameters: Mapping[str, Any], values: Mapping[str, Any]) -> Evaluated:
-        """Return what it gives."""
+        """Return what the graph gives for these values. values: as in `ReplayProcess.begin`."""
         _messages.begin(values["sites"])
         first = self._cell is None
         if first:
@@ -151,7 +151,7 @@ class _Branching:
 
 
 def _fill(tensor: Any, other: Any) -> None:
-    """Give a tensor the elements of another, where it lies."""
+    """Copy the elements of another tensor into a tensor's own memory."""
     elements = view_of(other).data
     if elements is None or not tensor.data_ptr():
         raise ReplayError("the memory of a Parameter was not found")

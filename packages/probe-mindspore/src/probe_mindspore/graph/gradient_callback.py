@@ -22,8 +22,8 @@ def _in_pynative_gradient() -> bool:
 class _GradientInsertion(P.InsertGradientOf):  # type: ignore[misc]
     """Send the gradient from an `InsertGradientOf` whose input is (x, token, extra, place).
 
-    MindSpore (2.7.0 and 2.10.0) compiles no gradient through it in branches and loops that are decided when the graph
-    runs, nor below ``Cell.recompute()``.
+    MindSpore (2.7.0 and 2.10.0) compiles no gradient through this operator in branches and loops that are decided
+    when the graph runs, nor below ``Cell.recompute()``.
     """
 
     def __init__(self, call: Any) -> None:
@@ -53,9 +53,9 @@ bprop_getters[id(_GradientInsertion)] = _bprop_of_insertion
 class _BpropCell(nn.Cell):  # type: ignore[misc]
     """Send the gradient from the bprop of a Cell, which compiles everywhere.
 
-    But in a graph that PyNative differentiates it makes wrong gradients of whatever around it is called twice
-    (2.7.0 and 2.10.0, with or without a callback inside). In one that writes a Parameter MindSpore takes what such a
-    Cell is given and what it gives for one tensor, and adds the gradients of both up: `stop_gradient` keeps them apart,
+    But in a graph that PyNative differentiates, such a Cell makes the gradients of whatever around it is called twice
+    wrong (2.7.0 and 2.10.0, with or without a callback inside). In a graph that writes a Parameter, MindSpore takes
+    the Cell's input and output for one tensor, and adds up the gradients of both: `stop_gradient` keeps them apart,
     and does nothing else, as there is a bprop.
     """
 

@@ -1,7 +1,7 @@
-"""Read a compiled graph as MindIR, and sign its values, so that those of another graph of the network are found in it.
+"""Read a compiled graph as MindIR, and sign its values, so that those of another graph can be found in it.
 
-Two graphs of one network, of which one has taps, name and number their nodes differently, and may add the same terms up
-in another order. So a value has two signatures: of how it is computed, and of what it is a sum of.
+Two graphs of one network, of which one has taps, name and number their nodes differently, and may add up the same
+terms in another order. So a value has two signatures: of how it is computed, and of the terms that it is the sum of.
 """
 
 import hashlib
@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from mindspore.train.mind_ir_pb2 import ModelProto
 
-_SAME = ("Depend", "Load", "TensorMove")  # give their first input
+_SAME = ("Depend", "Load", "TensorMove")  # operators that return their first input
 _SILENT = ("Load", "UpdateState", "Depend", "MakeTuple", "TupleGetItem", "TensorMove", "Constant", "Return")
-_SHAPED = ("Reshape", "ExpandDims", "Squeeze", "Flatten")  # lie where their first input does
+_SHAPED = ("Reshape", "ExpandDims", "Squeeze", "Flatten")  # may share their first input's memory
 _MOST = 256  # terms of one sum
 _RANDOM = {"seed", "seed0", "seed1", "Seed0", "Seed1", "seed2", "Seed2"}
 _KINDS = {1: "f4", 2: "u1", 3: "i1", 4: "u2", 5: "i2", 6: "i4", 7: "i8", 9: "?", 10: "f2", 11: "f8", 16: "u2"}
@@ -41,7 +41,8 @@ class MindIr:
     inputs: name -> the number of the graph's argument.
     parameters: name -> the Parameter's own name.
     written: the Parameters that some kernel of the graph writes.
-    versions: name of a state (monad) -> Parameter, or value that is written in place -> how often it has been by then.
+    versions: name of a state (monad) -> (Parameter, or value that is written in place -> how often it was written
+        before that state).
     """
 
     def __init__(self, raw: bytes) -> None:
@@ -56,7 +57,7 @@ class MindIr:
         self._exact: dict[str, str] = {}
         self._terms: dict[str, tuple[str, ...]] = {}
         self._marks: dict[str, str] = {}  # a state -> what was written in place before it
-        self._unshaped: dict[str, str] = {}  # a value -> that of which it only has another shape
+        self._unshaped: dict[str, str] = {}  # a reshaped value -> the value before all reshaping
         self._counts: Counter[str] = Counter()
         self._writers: dict[str, dict[str, None]] = {}  # a Parameter or value -> the kernels that write there
         for name, node in self.nodes.items():
@@ -66,7 +67,7 @@ class MindIr:
 
     @property
     def is_straight(self) -> bool:
-        """Return whether all that it computes is in one piece, without branches, loops and calls of other graphs."""
+        """Return whether the graph is in one piece, without branches, loops and calls of other graphs."""
         return not self.model.functions
 
     def everything(self) -> Iterator[Any]:
@@ -112,7 +113,7 @@ class MindIr:
         return self._terms.get(name) or (self._leaf(name),)
 
     def values(self) -> Iterator[str]:
-        """Yield the names of all that is computed, and can be given back."""
+        """Yield the names of the computed values that can be outputs of the graph."""
         yield from (
             name
             for name, node in self.nodes.items()
@@ -124,7 +125,7 @@ class MindIr:
         return next((self.versions[i] for i in node.input if i in self.versions), None)
 
     def whose(self, name: str) -> str | None:
-        """Return the name of the Parameter that a value is a reading of."""
+        """Return the name in the graph of the Parameter that a value is a reading of; None for other values."""
         while self.op(name) in _SAME:
             name = self.nodes[name].input[0]
         return name if name in self.parameters else None
@@ -154,7 +155,7 @@ class MindIr:
         return found | {self._place(name)} if self._is_in_place(name) else found
 
     def _members(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield values, and those that tuples among them are made of."""
+        """Yield the values with these names; in place of a tuple, its members."""
         for name in names:
             if self.op(name) == "MakeTuple":
                 yield from self._members(self.nodes[name].input)
@@ -162,7 +163,7 @@ class MindIr:
                 yield name
 
     def is_later(self, name: str) -> bool:
-        """Return whether a value is another one, read after some kernel has written over that in place."""
+        """Return whether a value is a reading of another value after some kernel has written over it in place."""
         return self._writes_seen(name) != self._writes_seen(self._behind(name))
 
     def writer_after(self, name: str) -> str | None:
@@ -170,11 +171,11 @@ class MindIr:
         return next(islice(self._writers.get(self._place(name), ()), self._writes_seen(name), None), None)
 
     def is_as_given(self, name: str) -> bool:
-        """Return whether a value was read before any kernel wrote in place where it lies."""
+        """Return whether a value was read before any kernel wrote to its memory."""
         return not self._writes_seen(name)
 
     def _writes_seen(self, name: str) -> int:
-        """Return how many kernels have written where a value lies when it is read."""
+        """Return how many kernels have written to a value's memory by the time that it is read."""
         place = self._place(name)
         while (behind := self._behind(name)) != name:
             state = self.state_of(self.nodes[name])
@@ -184,7 +185,7 @@ class MindIr:
         return 0
 
     def _is_in_place(self, name: str) -> bool:
-        """Return whether a value is the memory of another one, or of a Parameter, written to."""
+        """Return whether a value is what a kernel returns that writes to its first input in place."""
         node = self.nodes.get(name)
         if node is None or not node.input or op_of(node).endswith("View"):
             return False
@@ -200,13 +201,13 @@ class MindIr:
         return str(self.parameters.get(base, base))
 
     def _base(self, name: str) -> str:
-        """Return the value whose memory a value may lie in."""
+        """Return the first of the values that may share a value's memory; the value itself where none does."""
         while (behind := self._behind(name)) != name:
             name = behind
         return name
 
     def _behind(self, name: str) -> str:
-        """Return the value whose memory is that of another one, or may be; itself where it has its own."""
+        """Return the input whose memory a value has, or may have; the value itself where it has its own."""
         node = self.nodes.get(name)
         if node is None or not node.input:
             return name
@@ -249,14 +250,14 @@ class MindIr:
         self._exact[name], self._terms[name] = text, (text,)
 
     def _exactly(self, node: Any, one: str) -> str:
-        """Return the signature of an input of a node as it is there."""
+        """Return the signature of ``one``, an input of a node, at the time when the node takes it."""
         if one in self.versions:
             is_plain = op_of(node).endswith("View") and not self.is_later(node.output[0])
             return "" if is_plain else self._marks.get(one, "")
         return self._exact.get(one) or self._leaf(one, self.state_of(node))
 
     def _added(self, node: Any, one: str) -> tuple[str, ...]:
-        """Return the terms of an input of a node as it is there."""
+        """Return the terms of ``one``, an input of a node, at the time when the node takes it."""
         if one in self.versions:
             return (self._exactly(node, one),)
         return self._terms.get(one) or (self._leaf(one, self.state_of(node)),)
@@ -281,7 +282,7 @@ class MindIr:
             self._terms[name] = found
 
     def _sign_reshape(self, name: str, node: Any) -> None:
-        """Sign what only has another shape: of several in a row the compiler makes one, or none."""
+        """Sign a Reshape by the last shape alone: the compiler makes one of several in a row, or none."""
         first = self._unshaped[name] = self._unshaped.get(node.input[0], node.input[0])
         shape = self._shape(name)
         self._exact[name], self._terms[name] = self.exact(first), self.terms(first)
@@ -306,7 +307,7 @@ class MindIr:
         return found is not None and any(a.name in _RANDOM for a in found.attribute)
 
     def _is_zero(self, name: str) -> bool:
-        """Return whether a value is zeros that were only made because a tap keeps something alive."""
+        """Return whether a value is zeros. A sum has such terms only because a tap keeps something alive."""
         node = self.nodes.get(name)
         if node is None:
             return False
@@ -318,7 +319,7 @@ class MindIr:
         return op in ("ZerosLike", "ZerosLikeExt")
 
 
-#: What tells two operators of one name apart, where it is no input of theirs.
+#: The attributes that tell two operators of one name apart, in graphs where they are not inputs.
 _TOLD = frozenset(
     (
         "stride",

@@ -1,7 +1,8 @@
 """Read the gradients inside a jitted piece that PyNative differentiates.
 
-MindSpore compiles such a piece's backward pass by itself, where nothing can be read. So a graph of our own takes the
-piece's gradients: it is evaluated with the gradients of the piece's outputs, when these have arrived.
+MindSpore compiles such a piece's backward pass by itself, and nothing in it can be read. So Probe compiles a graph of
+its own that takes the piece's gradients, and evaluates a copy of it once the gradients of the piece's outputs have
+arrived.
 """
 
 import itertools
@@ -36,16 +37,16 @@ class UndifferentiatedError(UntappableError):
 
 
 class _CompiledError(Exception):
-    """Take the arguments of a compiled graph to where it was compiled, instead of running it."""
+    """Carry a compiled graph's arguments back to the code that had it compiled, instead of running the graph."""
 
 
 @frozen
 class Called:
     """Describe a call of a jitted piece.
 
-    key: that of its graph.
+    key: the key of its graph.
     what: the Cell or function; None for a method of another object.
-    arguments: by position.
+    arguments: the arguments, by position.
     """
 
     key: Any
@@ -54,9 +55,10 @@ class Called:
 
 
 def compiled(called: Called, out: Any, parameters: Sequence[Any]) -> tuple[Any, ...]:
-    """Compile the graph that takes the gradients, without running it. Return what it would have run with.
+    """Compile the graph that takes the gradients of a piece, without running it. Return the inputs for it.
 
-    out: what the piece gave.
+    out: what the piece returned.
+    parameters: the Parameters that the piece uses.
     """
     what, taken = called.what, tuple(_takes(one) for one in called.arguments)
     makers = tuple(map(_maker, called.arguments))
@@ -112,10 +114,10 @@ class PieceGradients:
     """Wait for the gradients of a piece's outputs, and evaluate its graph of gradients with them.
 
     graph: the graph of gradients.
-    inputs: what it takes: first zeros in the shape of what the piece gave.
-    own: the Parameters that the piece wrote, as they were before.
-    tokens: those of the piece's calls.
-    outcome: counts what the copy gives.
+    inputs: the inputs of that graph; the first is zeros in the shapes of the piece's outputs.
+    own: name -> the earlier value of each Parameter that the piece wrote.
+    tokens: the answers to the messages that began the piece's calls.
+    outcome: notes the Cells whose gradients are computed.
     """
 
     graph: CopiedGraph
@@ -127,7 +129,10 @@ class PieceGradients:
     _arrived: dict[int, TensorView] = field(factory=dict)
 
     def watch(self, out: Any, hooks: UncompiledHooks) -> None:
-        """Wait for the gradients of what the piece gave, which another piece may get."""
+        """Hook the piece's outputs, to wait for their gradients.
+
+        hooks: keeps the hooks out of other pieces that get these outputs.
+        """
         for i, t in enumerate(_tensors(out)):
             hook = guarded("a compiled graph", "the gradient of its output", self._hook(i))
             if autograd.takes_gradient(t) and hooks.add(partial(autograd.hook_tensor, t, hook)) is not None:
@@ -147,7 +152,7 @@ class PieceGradients:
         return hook
 
     def flush(self) -> None:
-        """Record what comes of the gradients that have arrived."""
+        """Evaluate the graph of gradients with the gradients that have arrived, and record what it gives."""
         if self._arrived:
             numbers = itertools.count()
 
@@ -162,7 +167,7 @@ class PieceGradients:
 
 
 def _maker(value: Any) -> Callable[[Any], Any]:
-    """Return what makes an argument of what `_plain` made of it, for the compiler to read."""
+    """Return a function that makes ``value`` again from `_plain(value)`. For the compiler to read."""
     if isinstance(value, nn.Cell):
         return lambda one: value
     if isinstance(value, dict):
@@ -196,9 +201,10 @@ def _takes(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return an argument as a nest of the same tensors, without Cells and dicts, whose gradients cannot be asked for.
+    """Return an argument as a nest of tensors with the same elements, without Cells and dicts.
 
-    The tensors are others: MindSpore 2.7 compiles what is hooked on one into the graph that gets it.
+    Gradients of Cells and dicts cannot be asked for. The tensors are new objects, because MindSpore 2.7 compiles the
+    hooks of a tensor into the graph that gets it.
     """
     if isinstance(value, dict | list | tuple):
         items = map(_plain, value.values() if isinstance(value, dict) else value)

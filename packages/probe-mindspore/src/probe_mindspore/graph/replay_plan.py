@@ -1,8 +1,8 @@
-"""Plan how a run's own graph, given further outputs, gives what the taps of a tapped graph would send.
+"""Plan how the run's own graph, given further outputs, yields the values that taps in it would send.
 
-The tapped graph is compiled and never runs. Each value that a tap of it would send is found in the run's graph; one
-that the run does not compute (its taps are apart from one another, where the run adds up at once) is computed by the
-tapped graph's nodes from values that the run does compute.
+The tapped graph is the user's graph compiled with taps; it never runs. For each value that a tap of it would send,
+the plan finds the same value in the run's graph. A value that the run does not compute (a sum of some of the terms,
+where the run adds all terms up at once) is computed by the tapped graph's nodes from values of the run.
 """
 
 from collections import Counter
@@ -21,14 +21,14 @@ _BOOKKEEPING = ("Reshape", "Cast", "MakeTuple", "TupleGetItem", "Constant", "Dep
 _SUMS = ("AddN", "Add", *_BOOKKEEPING)
 
 
-#: Why a graph has no copy although it compiles with taps.
+#: Why a graph that acts on the world outside has no copy, although it compiles with taps.
 ACTS = (
     "it has branches or loops that are decided when it runs, and prints, sends or calls Python in it: a copy would do "
     "so twice"
 )
 
 
-#: Why another one has none.
+#: Why a graph that MindSpore compiles with taps, but does not export with them, has no copy.
 UNEXPORTED = (
     "it has branches or loops that are decided when it runs, and MindSpore cannot export it with taps"
 )
@@ -44,10 +44,14 @@ class UnknownValueError(Exception):
 
 @frozen
 class Source:
-    """Say where a value comes from: the number of a further output, of an argument, the name of a Parameter, or itself.
+    """Say where a value comes from, by one of the first four fields.
 
-    how: "run" for a value of the run's own, "shares" for a sum that was made of such, "copy" for what else was
-        computed from them.
+    output: the number of a further output of the run's graph.
+    argument: the number of an argument of the graph.
+    parameter: the name of a Parameter.
+    constant: the value itself.
+    how: "run" for a value that the run computes itself, "shares" for a sum of such values, "copy" for a value that
+        other operators compute from them.
     """
 
     output: int | None = None
@@ -63,7 +67,7 @@ class PlannedMessage:
 
     number: of the message, in the order of the program.
     token: the number of the message whose answer is its token, None for none.
-    values: where its tensors come from, or they themselves; None for one that is not wanted or not to be had.
+    values: for each tensor, where it comes from, or its elements; None where it is not wanted or cannot be computed.
     """
 
     site: int
@@ -76,16 +80,16 @@ class PlannedMessage:
 
 @frozen
 class ReplayPlan:
-    """Hold what is evaluated beside a run.
+    """Hold the graph that is evaluated beside a run, and which messages its outputs make.
 
     model: the graph to evaluate, as MindIR: it gives (the run's outputs, further outputs); if not is_straight it is
         the graph with taps, which gives the run's outputs, and sends the messages itself.
-    parameters: the names of the Parameters that it takes.
-    whole: whether it computes all that the run does, so that outputs and written Parameters can be compared.
-    messages: what its further outputs are.
-    written: the Parameters that it writes, or may write.
-    random: whether it has kernels that draw random numbers.
-    is_straight: whether it is in one piece, without branches and loops that are decided when it runs.
+    parameters: the names of the Parameters that the graph takes.
+    whole: whether the graph computes all that the run does, so that outputs and written Parameters can be compared.
+    messages: the messages to make from the further outputs; empty if not is_straight.
+    written: the Parameters that the graph writes, or may write.
+    random: whether the graph has kernels that draw random numbers.
+    is_straight: whether the graph is in one piece, without branches and loops that are decided when it runs.
     """
 
     model: bytes
@@ -98,10 +102,10 @@ class ReplayPlan:
 
 
 def replay_plan(run: bytes, tapped: Callable[[], bytes], wanted: Container[int]) -> ReplayPlan:
-    """Return the plan.
+    """Return the plan for a graph. Raises UncopiedError where a copy of it cannot be evaluated.
 
     run: the user's graph, as MindIR.
-    tapped: returns the one with taps; MindSpore cannot export every one.
+    tapped: returns the graph with taps, as MindIR; raises RuntimeError where MindSpore cannot export it.
     wanted: the sites of messages whose values are recorded.
     """
     own = MindIr(run)
@@ -195,7 +199,10 @@ class _Builder:
         return Source(output=self._outputs.setdefault(here, len(self._outputs)), how=how)
 
     def _value(self, name: str) -> tuple[str, frozenset[str]]:
-        """Return (the name of a value in the run's graph, by which operators it was made there)."""
+        """Return (the name in the run's graph of a value of the tapped graph, the operators added to compute it).
+
+        Raises UnknownValueError where it cannot be computed.
+        """
         tapped = self.tapped
         if name in self._made:
             return self._made[name], frozenset(self._how[name])
@@ -213,7 +220,11 @@ class _Builder:
         return here, frozenset(ops)
 
     def _parameter(self, name: str, own: str) -> str:
-        """Return the name of a Parameter's value as it is where the tapped graph reads it."""
+        """Return the name in the run's graph of the value that a Parameter has when the tapped graph reads it.
+
+        name: the value that the tapped graph reads.
+        own: the Parameter's own name.
+        """
         there = next((n for n, p in self.run.parameters.items() if p == own), None)
         state: Counter[str] | None = None
         while self.tapped.op(name) in ("Depend", "Load", "TensorMove"):
@@ -231,7 +242,12 @@ class _Builder:
         return self._read[own, version]
 
     def _reading(self, there: str, own: str, version: int) -> str:
-        """Read a Parameter after so many writes, before the next one: its elements are copied, for it is written."""
+        """Have the run's graph read a Parameter after ``version`` writes to it. Return the name of the reading.
+
+        The elements are copied, as the next write changes the Parameter.
+
+        there, own: the Parameter's name in the run's graph, and its own name.
+        """
         run = self.run
         states = [
             n for n, c in run.versions.items() if c[own] == max(version, 1) and run.op(n) == "UpdateState"
@@ -246,7 +262,7 @@ class _Builder:
         return copy
 
     def _kept(self, name: str) -> str:
-        """Return a value as it is here: a copy of its elements where a kernel of the run writes over them."""
+        """Return a value of the run's graph, or a copy of it where a kernel of the run writes over it later."""
         writer = self.run.writer_after(name)
         if writer is None:
             return name
@@ -267,14 +283,15 @@ class _Builder:
         return copy
 
     def _order(self) -> dict[str, int]:
-        """Return where in the run's graph each value is made."""
+        """Return the name of each value in the run's graph -> the number of the node that makes it."""
         return {node.output[0]: i for i, node in enumerate(self.run.graph.node)}
 
     def _insert(self, at: int, state: str, made: list[Any]) -> None:
-        """Put nodes behind another one of the run's graph.
+        """Insert nodes into the run's graph.
 
-        at: the number of that one.
-        state: after which they come; what took it from there on takes the output of the last of them.
+        at: the number of the node behind which they come.
+        state: the state that the first of them takes. Later nodes that took it take the output of the last new one.
+        made: the new nodes.
         """
         run, nodes = self.run, list(self.run.graph.node)
         update = str(made[-1].output[0])
@@ -284,7 +301,7 @@ class _Builder:
                     node.input[i] = update
         del run.graph.node[:]
         run.graph.node.extend([*nodes[: at + 1], *made, *nodes[at + 1 :]])
-        run.nodes.update((node.output[0], node) for node in run.graph.node)  # which are others now
+        run.nodes.update((node.output[0], node) for node in run.graph.node)  # extend() has copied them
         run.versions[update] = run.versions[state]
 
     def _made_of(self, op: str, name: str, *inputs: str) -> Any:
@@ -299,7 +316,10 @@ class _Builder:
         return node
 
     def _graft(self, name: str) -> tuple[str, set[str]]:
-        """Compute a value by the tapped graph's own nodes, from the run's values."""
+        """Add the tapped graph's node for a value to the run's graph, where it takes the run's values.
+
+        Return the same as `_value`.
+        """
         node = self.tapped.nodes[name]
         op = op_of(node)
         if op in ("Depend", "Load", "TensorMove") and not self.tapped.is_later(name):
@@ -322,7 +342,7 @@ class _Builder:
         return str(made.output[0]), ops
 
     def _adopt(self, node: Any) -> None:
-        """Give the run's graph the operator of a node of the tapped graph's."""
+        """Add the operator of a node, which comes from the tapped graph, to the run's graph."""
         head, _, name = node.op_type.rpartition("::")
         primitive = self.tapped.primitives.get(name)
         if primitive is None:
@@ -336,7 +356,7 @@ class _Builder:
         node.op_type = f"{head}::{ours}"
 
     def finished(self, messages: tuple[PlannedMessage, ...]) -> ReplayPlan:
-        """Return the plan of these messages."""
+        """Give the run's graph the outputs that these messages need. Return the plan."""
         run, graph = self.run, self.run.graph
         whole = graph.output[0].name not in self._tainted
         first = graph.output[0].name if whole else next(iter(self._outputs), graph.output[0].name)
@@ -357,7 +377,7 @@ class _Builder:
         )
 
     def _pruned(self) -> None:
-        """Take out what acts on the world outside, and what is of no use to the outputs."""
+        """Remove the nodes that act on the world outside, and those that no output needs."""
         run = self.run
         gone = self._dropped | self._tainted
         nodes = {node.output[0]: node for node in run.graph.node}

@@ -1,8 +1,8 @@
-"""Evaluate graphs in a process of their own, so that nothing that happens to them happens to the run.
+"""Evaluate graphs in a process of their own, so that a crash or an error of one never reaches the run.
 
-It has weights of its own, which are given to it each time, and it is the first to end where memory does. What goes
-there and comes back lies in files: a message between the processes is a few bytes long, so neither waits for the other
-to read.
+That process has its own weights, which are sent to it for each evaluation, and the system ends it first when memory
+runs out. Values go there and come back in files: a message between the processes is only a few bytes long, so neither
+process waits for the other to read.
 """
 
 import atexit
@@ -28,7 +28,7 @@ from .value_files import read_values, write_values
 
 #: How long an evaluation may take, beyond four times what compiling the graph took, in seconds.
 PATIENCE = 30.0
-_START = 300.0  # until the process has imported MindSpore
+_START = 300.0  # seconds in which the process must have imported MindSpore
 READY = 0  # the ticket of the process's first answer
 _CONTEXT = (
     "device_target",
@@ -49,9 +49,10 @@ class ReplayError(Exception):
 class Evaluation:
     """Stand for an evaluation that has begun.
 
-    number, ticket: of the graph, and its own.
-    values: the ticket under which its values lie.
-    kept: the values, as they were then.
+    number: the graph's number.
+    ticket: the evaluation's own number.
+    values: the ticket that names the file of its values.
+    kept: the values as they were when it began.
     """
 
     number: int
@@ -62,11 +63,11 @@ class Evaluation:
 
 @frozen
 class Evaluated:
-    """Hold what an evaluation gave.
+    """Hold the result of an evaluation.
 
     outputs, further: the graph's own outputs, and the further ones.
-    written: name -> the Parameters afterwards.
-    messages: what taps in the graph sent, as the fields of a `PlannedMessage`.
+    written: name of a Parameter -> its value afterwards.
+    messages: what taps in the graph sent, each as the fields of a `PlannedMessage`.
     """
 
     outputs: list[TensorView]
@@ -77,7 +78,7 @@ class Evaluated:
 
 @define(eq=False)
 class ReplayProcess:
-    """Evaluate graphs in another process, which begins with the first of them. Safe to use from many threads."""
+    """Evaluate graphs in another process, which is started for the first graph. Safe to use from many threads."""
 
     _process: subprocess.Popen[bytes] | None = None
     _pipe: Connection | None = None
@@ -90,9 +91,10 @@ class ReplayProcess:
     def begin(self, number: int, model: bytes, values: Mapping[str, Any]) -> Evaluation:
         """Begin to evaluate a graph; `end` gives the result.
 
-        number: that of the graph, which is compiled once.
+        number: the graph's number; a graph is compiled once.
         values: "arguments": tensors, nests of them and numbers; "parameters": name -> tensor; "written": the names of
-            those to give back; "sites": of the messages whose values are given back, None for a graph without taps.
+            the Parameters to give back; "sites": the sites of the messages whose values are given back, None for a
+            graph without taps.
         """
         with self._lock:
             pipe, folder = self._begun()
@@ -121,7 +123,7 @@ class ReplayProcess:
             return evolve(one, ticket=ticket)
 
     def end(self, one: Evaluation, patience: float) -> Evaluated:
-        """Return what an evaluation gave.
+        """Return the result of an evaluation.
 
         Raises ReplayError when it fails, or takes longer than ``patience`` seconds; then the process ends.
         """
@@ -151,7 +153,7 @@ class ReplayProcess:
                 raise
 
     def forget(self, one: Evaluation) -> None:
-        """Remove the values of an evaluation that is not made again."""
+        """Remove the values of an evaluation that will not be made again."""
         if self._folder is not None:
             (Path(self._folder.name) / f"{one.values}.values").unlink(missing_ok=True)
 
@@ -223,6 +225,6 @@ def _portable(value: Any) -> Any:
     return view
 
 
-#: That of this process.
+#: The one that every copied graph of this process uses.
 replay_process = ReplayProcess()
 atexit.register(replay_process.stop)

@@ -13,7 +13,7 @@ class UntappableError(Exception):
 
 
 class Extent(IntEnum):
-    """Say which taps a graph has: each has those of the one before too. Compiling is slow, so there are few."""
+    """Say which taps a graph has: those of its name, and of all before it. There are few, as compiling is slow."""
 
     NOTHING = 0
     FORWARD = 1
@@ -27,8 +27,8 @@ class SearchResult:
 
     answer: what the compiler returned.
     extent: the taps of the graph.
-    met: every Cell that the compiler read.
-    why: the error of more taps.
+    met: the id of every Cell that the compiler read.
+    why: the error that compiling with more taps raised.
     """
 
     answer: Any
@@ -43,7 +43,7 @@ def search(
     """Compile a graph with as many taps as possible. Raises what the user's own code raises without taps.
 
     compile: compiles with taps of an extent; raises when that fails.
-    met: to which the compiler adds the Cells that it reads.
+    met: the ids of the Cells that the compiler reads; it adds them.
     before: the result for the same function or Cell with other arguments.
     """
     found = before or SearchResult(None, Extent.EVERYTHING)
@@ -55,7 +55,7 @@ def search(
         except unsignalled(Exception) as e:
             if not extent:
                 raise
-            why = e.with_traceback(None)  # whose frames hold tensors
+            why = e.with_traceback(None)  # its frames hold tensors
             extent = Extent.NOTHING if isinstance(e, UntappableError) else Extent(extent - 1)
         else:
             return SearchResult(answer, extent, frozenset(came_to.union(met)), why)

@@ -73,7 +73,7 @@ def _construct(original: Any, key: int, names: tuple[str, ...], route: Route, gr
     return construct
 
 
-_PRE_HOOKS = "_lazy_forward_pre_hook"  # where a Cell keeps them; None where it has none
+_PRE_HOOKS = "_lazy_forward_pre_hook"  # where a Cell keeps its forward pre-hooks; None where it has none
 _HOOKS = ("_lazy_forward_hook", "_lazy_backward_pre_hook", "_lazy_backward_hook")
 
 
@@ -89,9 +89,9 @@ def is_hooked(cell: Any) -> bool:
 class _Inner(nn.Cell):  # type: ignore[misc]
     """Stand in for a Cell that defines ``bprop``, or has forward pre-hooks, inside its tapped construct.
 
-    It has all of them as the user wrote them, and the user's own Cell has none meanwhile: the compiler uses a bprop in
-    place of the gradients of all that its Cell does, taps included, and it passes pre-hooks the arguments by the
-    construct's own parameters.
+    It has the construct, bprop and pre-hooks as the user wrote them, and the user's own Cell has none meanwhile: the
+    compiler uses a bprop in place of the gradients of all that its Cell does, taps included, and it passes pre-hooks
+    the arguments by the construct's own parameters.
     """
 
     def __init__(self, cell: Any) -> None:
@@ -135,7 +135,7 @@ def not_recomputed(namespace: Any, symbol: Any, value: Any) -> Any:
 
 @contextmanager
 def without_recompute(cells: Iterable[Any]) -> Iterator[None]:
-    """Take Cells' `recompute()` back while open: the compiler may never end on its pass around taps (2.10.0)."""
+    """Undo Cells' `recompute()` while open: around taps, the compiler's pass for it may never end (2.10.0)."""
     before = [(vars(cell), vars(cell).get("_scope"), vars(cell).get("_func_graph_flags")) for cell in cells]
     for own, scope, flags in before:
         if scope is not None:

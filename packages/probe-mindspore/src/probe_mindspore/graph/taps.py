@@ -40,7 +40,7 @@ BYTECODE = (
     "captured from bytecode: any tap there changes the order in which MindSpore adds gradients up, and so their bits "
     '(docs/bytecode.md); use @jit (capture_mode="ast") or GRAPH_MODE to see what is inside'
 )
-#: Why parameters whose gradients a graph takes have no record of them.
+#: Why the gradients of parameters that a graph takes have no record.
 UNKNOWN = (
     "MindSpore does not tell whose gradients the graph takes, and more than one list of parameters (or none that "
     "the source names) has their shapes"
@@ -159,7 +159,7 @@ class GraphTaps:
             yield
 
     def _ran(self, name: str, found: SearchResult) -> Outcome:
-        """Report what has no taps in a graph that runs."""
+        """Report what has no taps in a graph that runs. Return what counts how its copies compare."""
         elsewhere = self.table.elsewhere
         for tracked in self.table.entries.values():
             base = tracked.base

@@ -91,7 +91,10 @@ def number_of(layout: Any) -> int:
 
 
 def rebuild(layout: int, arrays: Sequence[npt.NDArray[Any]]) -> Any:
-    """Return the nest, with each tensor as a `TensorView` that is valid during the callback only."""
+    """Return the value with this layout, each tensor as a `TensorView` that is valid during the callback only.
+
+    arrays: the elements of the tensors that were sent; None for one that is not known.
+    """
     known = _known[layout]
     if isinstance(known, LeafLayout):
         return _plain(known, arrays)

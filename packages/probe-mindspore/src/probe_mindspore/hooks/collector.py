@@ -1,4 +1,4 @@
-"""Build the collector of MindSpore's calls, with its gradients, collectives and parameters of a Cell."""
+"""Build the collector of MindSpore's calls: how it takes gradients, awaits collectives, finds Cells' parameters."""
 
 import functools
 from collections.abc import Sequence

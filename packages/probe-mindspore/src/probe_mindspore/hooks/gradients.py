@@ -52,7 +52,7 @@ _beginning = _Beginning()
 
 
 def begins(cell: Any) -> bool:
-    """Return whether MindSpore begins to record gradients inside the call of this Cell that comes next.
+    """Return whether MindSpore begins to record gradients inside the next call of this Cell.
 
     It does so for a Cell that is itself given to `mindspore.grad` or `mindspore.recompute`. The inputs have no edges
     before such a call, so the next `enter` leaves them to `attach`.
@@ -130,12 +130,12 @@ def _hook_tensors(
 
 
 class _Outputs:
-    """The outputs of a call, as autograd's graph has them.
+    """Hold the outputs of a call, as autograd's graph has them.
 
-    nodes: those that made them, by their keys.
-    leaves: (path, tensor, its index among the inputs or None) of those that no node made.
-    passed_on: (key of a node, its output number) of an output that is an input, unchanged -> its index.
-    places: the same of every different output -> its paths.
+    nodes: the nodes that made outputs, by their keys.
+    leaves: (path, tensor, its index among the inputs or None) of each output that no node made.
+    passed_on: (key of a node, its output number) of an output that is an input, unchanged -> the input's index.
+    places: (key of a node, its output number) of every different output -> its paths.
     """
 
     __slots__ = ("leaves", "nodes", "passed_on", "places")
@@ -164,11 +164,13 @@ class _Outputs:
             self.nodes[number].made.append((nr, path))
 
     def pass_through(self, used: set[int]) -> None:
-        """Note at the nodes which inputs they only return.
+        """Note at the nodes the inputs that the call only returns.
 
-        An input may be used by the call and also returned. What comes through the returned tensor cannot be separated
-        from what others send to it, so only the share of the uses is recorded. Where it alone is returned, its whole
-        gradient is.
+        An input may be used by the call and also returned. The gradient that comes through the returned tensor cannot
+        be separated from what its other users send, so only the share of the uses is recorded. For an input that the
+        call only returns, the tensor's whole gradient is recorded.
+
+        used: the indexes of the inputs that the call uses.
         """
         for (number, nr), index in self.passed_on.items():
             if index not in used and number in self.nodes:
@@ -215,9 +217,9 @@ def _arrived(
     grad_inputs: Grads,
     grad_outputs: Grads,
 ) -> None:
-    """Take the gradients of a node. Nothing here may refer to the node, which owns the hook: cycles there leak.
+    """Take the gradients of a node. Nothing here may refer to the node, which owns the hook: such a cycle leaks.
 
-    The other arguments are those of its `HookedNode`.
+    made, through, consumed, edges, later: the fields of the node's `HookedNode`.
     """
     try:
         if later is not None:
@@ -241,11 +243,11 @@ def _emit(
     given: list[tuple[Sequence[ValuePath], Any]],
     partial_sum: bool,
 ) -> None:
-    """Hand the gradients on, from a hook that the compiler may read: it would stop at a `try` there.
+    """Hand the gradients on to ``emit``. The hook itself has no `try`, since the compiler may read it and would stop.
 
-    slots: all that the gradients of the call fill, of which a pass says those that wait, once.
-    unknown: the paths of outputs whose share nothing tells.
-    told: the passes that did.
+    slots: all slots that gradients of the call fill; each pass lists once those that still wait.
+    unknown: the paths of outputs whose share of a gradient nothing tells (`UNTOLD`).
+    told: the numbers of the passes that have listed the slots that wait.
     """
     waiting: Sequence[Slot] = ()
     if number not in told:

@@ -52,10 +52,11 @@ class CellTable(AnyModuleTable):
     A step may have two parts, one for PyNative calls and one for compiled graphs, each with its own table.
 
     module_kind: which modules are recorded.
-    part: whose calls are missed here where there are none: None for all Cells; "graph" for those inside of jitted
-        Cells; "pynative" for those outside, which a Cell may be too. The outermost jitted Cells are both.
+    part: which Cells this table reports when they had no call: None for all; "graph" for Cells inside of jitted
+        Cells; "pynative" for Cells outside of them. A Cell may be in both places; the outermost jitted Cells are.
     compiled: the jitted Cells by path.
-    elsewhere: the Cells that only the other part misses, by record name; a call of theirs is recorded all the same.
+    elsewhere: the Cells that only the other part reports when they had no call, by record name; their calls are
+        recorded here all the same.
     in_graphs: the record names of Cells that ran in a compiled graph in this step; shared by both parts.
     uncalled: the reason to report for a Cell without calls.
     traced: the ids of Cells that a traced function can call; shared by both parts.
@@ -144,7 +145,7 @@ class CellTable(AnyModuleTable):
             yield entry.base, "inside a compiled graph" if compiled else why
 
     def add_traced(self, cell: Any) -> None:
-        """Note the call of a traced function that can call this Cell, and thereby the Cells inside it."""
+        """Note that a traced function can call this Cell, and so the Cells inside it."""
         if id(cell) not in self.traced:
             self.traced.update(id(one) for _, one in self.module_kind.walk(cell))
 
@@ -222,7 +223,7 @@ def patched_call(table: CellTable, on_call: OnCall, muted: Callable[[], bool]) -
 
 
 def watched_calls(begins: Begins) -> Held:
-    """Tell of the calls of every Cell before they begin, until the result is undone.
+    """Call ``begins`` before each call of any Cell, until the result is undone.
 
     begins: takes the Cell and its arguments, and returns what is to be called when that call is over, if anything.
     """
@@ -234,7 +235,7 @@ class _CallWatcher:
     table: CellTable
     on_call: OnCall
     muted: Callable[[], bool]
-    #: Of its own: calls that end in another order than they began (greenlets) stay in it.
+    #: Each watcher has its own, because calls that end in another order than they began (greenlets) stay in it.
     nested: Nested = field(factory=Nested)
 
 

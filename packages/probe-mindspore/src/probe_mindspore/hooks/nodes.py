@@ -67,7 +67,7 @@ class HookedNode:
     made: (output number of the node, path in the call's outputs) for each output of the call that it made.
     passed_through: (output number, index) for each of these outputs that is an input, unchanged.
     consumed: (edge number, index) for each edge into an input.
-    later: finds them anew in the backward pass, for a compiled graph, which may remove edges; else None.
+    later: finds ``consumed`` anew in the backward pass, for a compiled graph, which may remove edges; else None.
     """
 
     node: Any

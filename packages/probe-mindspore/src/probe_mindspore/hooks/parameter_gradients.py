@@ -17,7 +17,7 @@ class ParameterGradients:
 
     collector: records the gradients.
     table: the Cells whose parameters are hooked.
-    graphs: records those of Cells that ran in compiled graphs, where the step has a part for these.
+    graphs: records the gradients of Cells that ran in compiled graphs; None where the step has no part for graphs.
     hooks: removes the hooks.
     """
 

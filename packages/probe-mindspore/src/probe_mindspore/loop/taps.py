@@ -1,4 +1,4 @@
-"""See the forwards and updates of a run: the calls of Cells and of compiled functions, for as long as it lasts."""
+"""Find the forwards and updates of a run, by watching the calls of Cells and of compiled functions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ def watched(steps: AutoSteps, scene: MindSporeScene) -> Iterator[None]:
 
 
 class _Innermost(threading.local):
-    """What the innermost call is that was told of: with nothing more to tell inside, without gradients, or none."""
+    """Hold what is known of the innermost call of this thread that was told to the steps.
+
+    all_told: whether nothing inside that call is to be told.
+    is_call: whether there is such a call.
+    """
 
     all_told = False
     is_call = False
@@ -123,7 +127,7 @@ _watching: list[_TrainingCalls] = []
 
 
 def _after(original: Function, tell: Callable[[_TrainingCalls, Any], None]) -> Function:
-    """Tell of what a method of a class was called on: its ``__init__``, or what makes a copy."""
+    """Tell of each object that a method was called on: ``__init__``, or ``__setstate__``, which makes a copy."""
 
     @functools.wraps(original)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> None:

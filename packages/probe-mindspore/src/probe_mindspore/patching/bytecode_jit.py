@@ -21,14 +21,14 @@ _entered = _EnteredContexts()
 
 
 def bytecode_places(kind: type) -> list[Place]:
-    """Return the places that pass each call of such a function to the tap; [] if the closure is not as expected.
+    """Return the places that pass each call of a decorated function to the tap; [] if its code is not as expected.
 
-    kind: the class of the contexts.
+    kind: the class of the contexts that decorated functions enter.
 
-    The decorated function is a closure that was made earlier; all it does is `with context: context.fn(...)`. So
-    while this is in place `context.fn`, read from that closure, is a function that calls the tap and enters the context
-    itself, around the user's function alone: the compiler's frame hook never gets the tap. Inside, the originals are
-    back, since compiled code checks the identity of what it calls.
+    A decorated function is a closure that was made earlier; all it does is `with context: context.fn(...)`. So while
+    the places are replaced, `context.fn`, read from that closure, is a function that calls the tap and enters the
+    context itself, around the user's function alone: the compiler's frame hook never gets the tap. Inside, the
+    original functions are back, since compiled code checks the identity of what it calls.
     """
     closure = _closure(kind)
     if closure is None:
@@ -105,7 +105,7 @@ def _reading(absent: Any, closure: CodeType, enter: Place, leave: Place) -> _Rea
 
 
 def _closure(kind: type) -> CodeType | None:
-    """Return the code of the function that the decorator returns."""
+    """Return the code of the decorated function, which the decorator returns; None where it is not as expected."""
     wrapper: Any = vars(kind).get("_wrapper")
     constants = getattr(getattr(wrapper, "__code__", None), "co_consts", ())
     return next((c for c in constants if isinstance(c, CodeType) and "fn" in c.co_names), None)

@@ -1,6 +1,6 @@
 """Wrap MindSpore's compilation of graphs for several parts of Probe at once.
 
-These parts begin and end in any order: the method is replaced for as long as any of them needs it.
+These parts begin and end in any order: the method ``compile`` is replaced for as long as any of them needs it.
 """
 
 import contextlib

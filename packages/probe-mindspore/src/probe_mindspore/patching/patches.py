@@ -36,9 +36,9 @@ from .wrappers import switch, wrap
 # Other modules with the same function objects as mindspore.ops, which old code imports as F. MindSpore's layers use
 # them all the time, which msprobe does not record: only the user's own calls are.
 _ALIASES = ("mindspore.ops.functional", "mindspore.ops.function")
-# MindSpore calls it wherever it fills a parameter.
+# Recorded in calls from the user's files alone, because MindSpore calls it wherever it fills a parameter.
 _USERS_ONLY = ("assign_value",)
-# Where gradients are taken by hooks on tensors (hooks/autograd.py).
+# Not replaced where gradients are taken by hooks on tensors (hooks/tensor_hooks.py), and why.
 _COPY = "with a hook on what it writes to, this MindSpore gives other gradients (2.8 and later do not)"
 _LEFT_OUT = {} if hasattr(TensorPy, "_grad_node") else {"mindspore.Tensor.copy_": _COPY}
 # Submodules that `import mindspore` need not have loaded; they are MindSpore's own and have no side effects.

@@ -1,7 +1,7 @@
 """Record calls of the Primitives that a model's Cells hold as attributes, as Primitive.{attribute}.{Class}.
 
-mindspore.ops has some as public names too (`ops.scatter_nd_update`). They must not become functions, so their calls
-from the user's files are caught in the same way; they have the names of functions.
+mindspore.ops has some Primitives as public names too (`ops.scatter_nd_update`). They must not become functions, so
+their calls from the user's files are recorded in the same way; their records are named as those of functions.
 """
 
 import functools
@@ -27,7 +27,7 @@ def modules_of(model: Any) -> Iterator[Any]:
 
 
 def public_primitives(apis: Apis) -> Labels:
-    """Return id(primitive) -> (the primitive, the label of its calls) for the listed names that are one."""
+    """Return id(primitive) -> (the primitive, the label of its calls) for the listed names that are Primitives."""
     found = ((getattr(ops, api.name, None), api) for api in apis if api.owners == ("mindspore.ops",))
     return {id(p): (p, Label(a.prefix, a.api, a.composite)) for p, a in found if isinstance(p, ops.Primitive)}
 

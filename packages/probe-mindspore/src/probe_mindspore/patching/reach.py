@@ -16,7 +16,7 @@ from mindspore import nn
 
 from probe_mindspore.module_kind import CELLS
 
-#: Classes of optimizers; what computes a learning rate is none.
+#: The classes of optimizers, without those that compute a learning rate.
 OPTIMIZERS = tuple(
     kind for kind in CELLS.optimizers if kind is not nn.learning_rate_schedule.LearningRateSchedule
 )
@@ -27,11 +27,12 @@ _MOST = 2000  # objects that are looked at
 
 @define
 class Reach:
-    """Hold what can be called from somewhere.
+    """Hold the optimizers and Cells that some functions, Cells or other objects can call.
 
-    optimizers: each once.
-    cells: each once, in the order in which they are met; those inside of others only where these hold an optimizer.
-    takes_gradients: whether gradients are asked for there.
+    optimizers: the optimizers, each once.
+    cells: the Cells, each once, in the order in which they are met; Cells inside of another one only where that one
+        holds an optimizer.
+    takes_gradients: whether any of their code takes gradients.
     """
 
     optimizers: list[Any] = field(factory=list)
@@ -93,7 +94,7 @@ class Reach:
             yield owner
 
     def _holds_optimizer(self, cell: Any) -> bool:
-        """Return whether a Cell is an optimizer or has one inside: asked at each jitted call, so without names."""
+        """Return whether a Cell is an optimizer or has one inside. It is asked at each jitted call, so it is fast."""
         if id(cell) not in self._holding:
             self._holding[id(cell)] = any(issubclass(kind, OPTIMIZERS) for kind in _kinds_in(cell))
         return self._holding[id(cell)]

@@ -121,7 +121,7 @@ def _step_hooks(regions: Regions) -> Iterator[None]:
     if torch_on_mindspore() is not None:
         optimizers = resolve_owner(source_of_torch("torch.optim.optimizer"))
 
-    def before(*of_the_step: Any) -> None:  # what it returned would be the arguments of the step
+    def before(*of_the_step: Any) -> None:  # a value that it returned would replace the step's arguments
         regions.opens(OPTIMIZER)
 
     def after(*of_the_step: Any) -> None:

@@ -1,7 +1,7 @@
-"""Find the Cells that functions under @jit(capture_mode="trace") can call, whose calls are not recorded.
+"""Find the Cells that functions under @jit(capture_mode="trace") can call: calls of these Cells are not recorded.
 
-Once traced such a function runs no Python, so no Cell is called. The objects that it refers to show what its graph
-contains.
+Once traced, such a function runs no Python, so no Cell is called. The objects that the function refers to show which
+Cells its graph contains.
 """
 
 import functools

@@ -23,7 +23,7 @@ _nested = Nested()
 def wrap(
     label: Label, original: Callable[..., Any], module: str, qualname: str, *, users_only: bool = False
 ) -> Wrapper:
-    """Return the wrapper of `original`, one for all places that have it: code compiled from bytecode checks it.
+    """Return the wrapper of `original`. All places that hold it get the same one: compiled bytecode checks that.
 
     module, qualname: the place where the wrapper goes, by which pickle finds it.
     users_only: whether calls from MindSpore's own files are not recorded.
@@ -65,7 +65,7 @@ def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrap
                 _nested.what, _nested.by = before
         if seen:
             return tap(label, original, args, kwargs)
-        # An alias that MindSpore's own layers use: what they call by its public name is recorded.
+        # MindSpore's own layers use such an alias; of their calls, those by public names are recorded.
         if users_only:
             return original(*args, **kwargs)
         with muted():

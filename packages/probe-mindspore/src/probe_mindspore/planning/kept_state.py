@@ -54,7 +54,7 @@ class _Kept:
 
     def __init__(self, file: Any) -> None:
         self._file = file
-        self._known: dict[int, Any] = {}  # and the objects, so that their ids stay theirs
+        self._known: dict[int, Any] = {}  # id -> object, which is held so that no other gets its id
         self._undo: list[Undo] = []
 
     def keep(self, value: Any) -> None:
@@ -147,7 +147,11 @@ def _array(a: npt.NDArray[Any]) -> Undo:
 
 
 def _table(read: Callable[[], dict[Any, Any]], drop: Change, put: Change) -> Undo:
-    """Keep what a table of names holds, and its order. drop, put: take a name out, and set it."""
+    """Keep what a table of names holds, and its order.
+
+    read: returns the table as a dict.
+    drop, put: take a name out of the table, and set a name in it.
+    """
     before = read()
 
     def undo() -> None:
@@ -163,7 +167,7 @@ def _table(read: Callable[[], dict[Any, Any]], drop: Change, put: Change) -> Und
 
 
 def _dict(value: dict[Any, Any], passed: frozenset[str] = frozenset()) -> Undo:
-    """Keep what is in a dict. passed: keys that stay what they are then."""
+    """Keep what is in a dict. passed: keys that are left as they are."""
     return _table(
         lambda: {key: held for key, held in value.items() if key not in passed},
         value.__delitem__,

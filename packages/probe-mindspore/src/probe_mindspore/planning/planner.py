@@ -1,4 +1,4 @@
-"""Plan a dump: make one step of the net through what records a real one, and put the net back as it was."""
+"""Plan a dump: run one step of the net, recorded as a real one would be, and put the net back as it was."""
 
 import contextlib
 import tempfile
@@ -38,9 +38,9 @@ def plan(
 ) -> DumpPlan:
     """Return what a dump of one training step would write: records, tensors, files, bytes.
 
-    MindSpore has no tensors without memory, so the step is really made, on these inputs and through what records a real
-    one. Tensor files are counted and not written, nothing goes to dump_path, and afterwards the net, the optimizer and
-    the inputs hold what they held before, and random numbers go on as if there had been no step.
+    MindSpore has no tensors without memory, so the step really runs, on these inputs, and is recorded as a real one
+    would be. Tensor files are counted and not written, nothing goes to dump_path, and afterwards the net, the
+    optimizer and the inputs hold what they held before, and random numbers go on as if there had been no step.
 
     net: the net that `PrecisionDebugger.start` will get, under PyNative.
     config: the path of a configuration, its keys as a dict, or a Config.
@@ -96,7 +96,7 @@ def _opened(config: Config, net: nn.Cell, folder: Path, files: CountedFiles) -> 
     step: Any = opened(base / "step0" / "rank", {"rank": None, "step": 0})
     parts: list[Any] = [*step.parts[::-1]] if isinstance(step, JointStep) else [step]
     for part in parts:
-        part.matched_elsewhere = lambda _filter, _value: True  # the plan says it
+        part.matched_elsewhere = lambda _filter, _value: True  # `DumpPlan.unmatched` says it
     try:
         step.resume(net, None)
         yield parts

@@ -1,4 +1,4 @@
-"""Run one training step of a net; the run's random numbers go on as if there had been none."""
+"""Run one training step of a net, after which the run's random numbers go on as if there had been no step."""
 
 import contextlib
 import random
@@ -27,7 +27,7 @@ def train(
     """Make a step: the net's call, the backward pass, and the optimizer's step where there is one.
 
     inputs, keywords: what the net is called with.
-    loss: takes its output and returns the loss; None for one that is in the output, or the sum of the output.
+    loss: takes the net's output and returns the loss; None to take a loss in the output, or else the output's sum.
 
     Returns what the user should know of how it went.
     """
@@ -88,11 +88,11 @@ _MARK = "probe_plan"
 def unchanged_randomness(models: Sequence[Any]) -> Iterator[None]:
     """Put the states of all random number generators on the CPU back when the block is left.
 
-    The numbers of many operators come from states inside MindSpore's kernels, which nothing reads or sets. A kernel
-    belongs to a Primitive's attributes, so these are others within the block, and the run's kernels stay where they
-    are: functions get other seeds, and Primitives an attribute more.
+    The numbers of many operators come from states inside MindSpore's kernels, which nothing reads or sets. MindSpore
+    has a kernel for each set of a Primitive's attributes. So the attributes are changed within the block (functions
+    get other seeds, and Primitives one more attribute), and the states of the run's own kernels stay as they are.
 
-    models: whose Cells hold Primitives.
+    models: the models whose Cells hold Primitives.
     """
     with contextlib.ExitStack() as stack:
         stack.callback(random.setstate, random.getstate())
@@ -102,7 +102,7 @@ def unchanged_randomness(models: Sequence[Any]) -> Iterator[None]:
         seed = ms.get_seed()
         if seed is not None:
             ms.set_seed((seed ^ 0x2B5A_6C93) & 0x7FFF_FFFF or 1)  # another one
-            np.random.set_state(state)  # which that has set, too
+            np.random.set_state(state)  # set_seed has set numpy's, too
         for primitive, _ in labels_of(models).values():
             if any(hasattr(primitive, name) or name in primitive.attrs for name in _SEEDS):
                 primitive.add_prim_attr(_MARK, True)

@@ -28,7 +28,7 @@ from probe_mindspore.patching.traced_jit import is_tracing, watched_traces
 from probe_mindspore.tensors.leaf import TensorLeaf
 
 About = Mapping[str, Any]
-#: What the header of a PyNative step says of gradients where they are no shares (spec/dump.md).
+#: What the header of a PyNative step says where an input's gradient is not the call's own share (spec/dump.md).
 _OWN: Mapping[str, Any] = {} if gradients.OWN else {"input_gradients": "whole"}
 _NO_MODEL = "start() was given no model, by which they are found"
 
@@ -49,7 +49,7 @@ class StepOpener:
     tool: name and version of Probe, as the header has them.
     module_kind: which modules are recorded.
     patches: the replacements of functions.
-    target: what the replacements call; it is given the collector of the step.
+    target: what the replacements call; it is given the recorder of each step.
     leaf: makes what describes a step's tensors.
     """
 

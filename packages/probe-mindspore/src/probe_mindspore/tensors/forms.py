@@ -1,4 +1,4 @@
-"""Know what tensors of one dtype and shape have in common: how they are named, laid out and read."""
+"""Describe what all tensors of one dtype and shape have in common: how they are named, laid out and read."""
 
 import functools
 import math
@@ -45,9 +45,9 @@ class Form:
 
 @functools.lru_cache(maxsize=256)
 def is_usual(kind: type) -> bool:
-    """Return whether all that is told of tensors of this class is in their forms, elements and own attributes.
+    """Return whether the form, elements and own attributes of a tensor of this class hold all that is told of it.
 
-    kind: MindSpore's own, or one that adds nothing to it; MindSpore makes such a class for parameters.
+    So it is for MindSpore's own class, and for a class that adds nothing to it: MindSpore makes one for parameters.
     """
     own = [set(vars(base)) - _NO_MEANING for base in kind.__mro__ if base not in _BASES]
     told = any(hasattr(kind, name) for name in _TOLD)
@@ -55,7 +55,7 @@ def is_usual(kind: type) -> bool:
 
 
 def usual_types() -> frozenset[type]:
-    """Return the types of MindSpore's own tensors; that of parameters is known as soon as there is one."""
+    """Return the classes of MindSpore's own tensors. The class of parameters exists once there is a parameter."""
     made = tuple(getattr(mindspore.Parameter, "_base_type", {}).values())
     return frozenset(kind for kind in (mindspore.Tensor, *made) if is_usual(kind))
 
@@ -64,7 +64,7 @@ _BASES = (mindspore.Parameter, mindspore.Tensor, TensorPy, object)
 _NO_MEANING = frozenset(
     {"__module__", "__doc__", "__abstractmethods__", "_abc_impl", "__dict__", "__weakref__"}
 )
-#: Attributes that more is told of.
+#: Attributes that a record tells besides form and elements.
 _TOLD = ("layout", "hsdp_effective_shard_size")
 
 
@@ -102,7 +102,7 @@ def _form(dtype: Any, shape: tuple[int, ...]) -> Form:
     return Form(name, lengths, narrow, kind, size, copied, brief, head)
 
 
-#: Narrow dtype -> that of numpy for its bits.
+#: Narrow dtype -> the numpy dtype of its bits.
 BITS = {"bfloat16": "uint16", "float8e4m3fn": "uint8", "float8e5m2": "uint8", "hifloat8": "uint8"}
 _NAMES = "Int8 Int16 Int32 Int64 UInt8 UInt16 UInt32 UInt64 Float16 Float32 Float64 Bool"
 _KINDS_OF = {name: np.dtype(name.lower()) for name in _NAMES.split()}

@@ -49,7 +49,7 @@ class TensorLeaf(Leaf):
         self._counter = self._tensors.counter
         self._begin = begin
         self._requires_grad = requires_grad
-        # What may be told of a tensor besides comes after its statistics.
+        # Whether nothing but a file and a checksum comes after a tensor's four statistics.
         self._brief = options.statistics and not (options.zero_count or options.sketch or requires_grad)
 
     def leaf(self, placement: Placement, value: Any, path: ValuePath) -> Any:
@@ -65,7 +65,7 @@ class TensorLeaf(Leaf):
         if found is UNKNOWN:
             return UNKNOWN
         if found.get("class_type") == "mindspore.mint.distributed.P2POp":
-            found["tensor"] = b"null"  # before the call it means nothing where it only receives
+            found["tensor"] = b"null"  # before the call the tensor of an irecv means nothing
             if not (placement.category == "input" and found["op"] == "irecv"):
                 found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
         return dumps(found)
@@ -129,7 +129,7 @@ class TensorLeaf(Leaf):
         return numbers
 
     def _bytes(self, placement: Placement, path: ValuePath, narrow: str | None, elements: Array) -> bytes:
-        """Write the file if one is wanted. Return the members of the tensor object that come of its bytes.
+        """Write the file if one is wanted. Return the members of the tensor object that tell of its bytes.
 
         elements: in the tensor's shape.
         """

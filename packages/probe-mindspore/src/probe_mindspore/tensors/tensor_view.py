@@ -101,7 +101,7 @@ def view_of(t: Any) -> TensorView:
 def unreadable(t: Any, form: Form | None, error: Exception) -> TensorView:
     """Return the view of a tensor whose form or elements could not be read.
 
-    form: None where it was that which failed: if the computation of a tensor failed, reading its dtype raises too.
+    form: None where reading the form failed: if the computation of a tensor failed, reading its dtype raises too.
     """
     first = str(error).strip().split("\n")[0]
     reason = f"cannot be read ({type(error).__name__}: {first})"
@@ -113,16 +113,16 @@ def unreadable(t: Any, form: Form | None, error: Exception) -> TensorView:
     return TensorView(_TENSOR, dtype, _shape(t), None, None, layout_of(t), reason, error=run_error)
 
 
-#: What each error of MindSpore's kernels says, and no error of Python's or numpy's: those are Probe's own.
+#: A text in each error of MindSpore's kernels. Errors of Python and numpy do not have it: those are Probe's own.
 _NATIVE = "C++ Call Stack"
-#: What MindSpore 2.7 says of a write to a plain tensor that has a hook, of Probe's too: the write is made all the same.
+#: What MindSpore 2.7 says of a write to a plain tensor that has a hook, such as Probe's; the write is made.
 _ON_HOOKED = (
     "" if hasattr(TensorPy, "_grad_node") else "A leaf tensor that requires grad is being used in an inplace"
 )
 
 
 def _is_readable(t: Any, form: Form) -> bool:
-    """Return whether the elements can be read now. The error before was then another kernel's, or is told once only."""
+    """Return whether the elements can be read now: then the error was another kernel's, or is raised only once."""
     try:
         read(t, form)
     except unsignalled(Exception):
@@ -135,7 +135,7 @@ def read(t: Any, form: Form) -> npt.NDArray[Any]:
 
     It is the tensor's own memory where possible, and a read-only copy of a small one.
     """
-    if form.copied and _is_contiguous(t):  # reading the bytes of another makes it contiguous on 2.7
+    if form.copied and _is_contiguous(t):  # 2.7 makes any other contiguous when its bytes are read
         return np.frombuffer(_get_bytes(t), form.kind)
     if form.narrow and form.kind:
         return _bits(t, form.shape, form.kind)

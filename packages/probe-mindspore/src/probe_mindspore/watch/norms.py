@@ -1,4 +1,4 @@
-"""Compute the norms of tensors by numpy: the CPU build of MindSpore has no kernel for one."""
+"""Compute the norms of tensors by numpy: the CPU build of MindSpore has no kernel for a norm."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from probe_runtime.watch import Norms
 
 from probe_mindspore.tensors.tensor_view import view_of
 
-#: Elements of which what they have changed by stays in the cache.
+#: How many elements are compared at once: so few that their differences stay in the cache.
 _PIECE = 1 << 17
 _WIDE = (np.float32, np.float64)
 
@@ -43,9 +43,9 @@ def norms_of(arrays: Iterable[Array]) -> Norms:
 
 
 def changes_of(pairs: Iterable[tuple[Array, Array]]) -> Norms:
-    """Return the norms of what arrays have changed by, and let their copies be as they are now.
+    """Return the norms of the changes of arrays, and bring their copies up to date.
 
-    pairs: (array, copy of what it was).
+    pairs: (array, earlier copy of it).
     """
     return _norms(_apart(now, before) for now, before in pairs)
 
@@ -55,7 +55,7 @@ def _pieces(array: Array) -> Iterator[Array]:
 
 
 def _apart(now: Array, before: Array) -> Iterator[Array]:
-    """Yield what pieces have changed by, each while it is in the processor's cache: no copy of the whole is made."""
+    """Yield the change of an array, piece by piece while it is in the cache: no copy of the whole is made."""
     room = np.empty(min(now.size, _PIECE), now.dtype)
     for new, old in zip(_pieces(now), _pieces(before), strict=True):
         with np.errstate(all="ignore"):

@@ -28,7 +28,7 @@ class Updates:
     _copies: dict[Name, Any] = field(factory=dict)
 
     def before(self, optimizer: Any, given: Sequence[Any], row: WatchedRow) -> None:
-        """Read what an update gets. given: the gradients that the optimizer is called with."""
+        """Read the tensors that an update gets. given: the gradients that the optimizer is called with."""
         parameters = list(optimizer.parameters)
         names = self._named(optimizer, parameters)
         row.updates += 1
@@ -43,7 +43,7 @@ class Updates:
                     self._copies[name] = _copied(p)
 
     def after(self, optimizer: Any, row: WatchedRow | None) -> None:
-        """Read what the update has changed. row: of the step; None where it is not watched."""
+        """Read what the update has changed. row: the row of the step; None where the step is not watched."""
         parameters = list(optimizer.parameters)
         names = self._named(optimizer, parameters)
         if row is None or not self.wants_updates:
@@ -53,7 +53,7 @@ class Updates:
             self.changed(names, parameters, row)
 
     def changed(self, names: Sequence[Name], parameters: Sequence[Any], row: WatchedRow) -> None:
-        """Put what parameters have changed by since they were copied, and copy them."""
+        """Put the norms of the changes of parameters since they were copied into the row, and copy them again."""
         numbers, pairs = [], []
         for name, p in zip(names, parameters, strict=True):
             before, now = self._copies.get(name), elements_of(p)
@@ -94,7 +94,7 @@ def _copied(p: Any) -> Any:
 
 
 def _moments(optimizer: Any, names: Sequence[Name], parameters: Sequence[Any]) -> Iterator[tuple[Name, Any]]:
-    """Yield (name, tensor) of what an optimizer holds for each parameter: lists of Parameters of the same shapes."""
+    """Yield (name, tensor) of the moments, which an optimizer holds in lists like that of its parameters."""
     shapes = [tuple(p.shape) for p in parameters]
     for key, held in {**vars(optimizer), **getattr(optimizer, "_params_list", {})}.items():
         if not isinstance(held, (list, tuple)) or len(held) != len(parameters):

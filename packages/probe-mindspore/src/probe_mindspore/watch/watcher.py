@@ -46,7 +46,7 @@ class MindSporeWatcher(Watcher):
         return patched_call(self.table, self.on_call, is_tracing)
 
     def end(self, row: WatchedRow) -> None:
-        """Read the weights where no update was seen, and no earlier step had one that was."""
+        """Read the weights where Python has called no optimizer, neither in this step nor in an earlier one."""
         self.watch.note_uncalled(self.table.entries.values())
         self._has_updated |= bool(row.updates)
         if not self._has_updated:
