@@ -1,4 +1,4 @@
-"""Write the records of a run as columns for the page, where tensors with the same description share one."""
+"""Write the records of a run as columns for the HTML page: a description that several tensors have is there once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SAVED, _GRAD = 1 << 8, 1 << 9
 
 @define(eq=False)
 class Facts:
-    """Number the different descriptions of tensors.
+    """Give each different description of a tensor a number, and hold each once, as a row of the columns.
 
     exact: (number of the description, number of the statistic, text) of each whole number that float64 does not hold.
     """

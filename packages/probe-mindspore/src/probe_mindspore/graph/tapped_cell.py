@@ -1,4 +1,8 @@
-"""Give the compiler a Cell's construct with taps around it, in place of the original (`tapped`)."""
+"""Replace a Cell's construct while it is compiled by one with taps: calls that send its values to Python (`tapped`).
+
+Two taps send the arguments with the Cell's own parameters, and the result. Where gradients are wanted, a tap on each
+tensor of the arguments and of the result that can have a gradient sends it.
+"""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator

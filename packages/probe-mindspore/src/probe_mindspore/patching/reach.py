@@ -1,4 +1,4 @@
-"""Find out what a compiled function or Cell can call: the optimizers and Cells that its source names."""
+"""Find by the names in its code which optimizers and Cells a function or Cell can call, and if it takes gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrap a MindSpore function in one that passes each call to the tap while a dump runs."""
+"""Wrap a MindSpore function so that the model's calls of it go to the tap, which records them, while a dump runs."""
 
 import functools
 import sys
@@ -14,7 +14,7 @@ from .callers import belongs_to_model, dataset_thread, verdicts
 Wrapper = Callable[..., Any]
 
 switch = Switch()
-"""The switch of MindSpore's wrappers."""
+"""Where MindSpore's wrappers find the tap: there is one while a dump runs."""
 
 _wrappers: weakref.WeakValueDictionary[tuple[Any, ...], Wrapper] = weakref.WeakValueDictionary()
 _nested = Nested()

@@ -1,4 +1,7 @@
-"""Choose what is described of each tensor, and what of it the summary of a step gets."""
+"""Choose what is described of each tensor and how its file is written, and give its norm to the summary of a step.
+
+The summary, which report.json holds, has the largest norms of a step and its first tensor that is not finite.
+"""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -18,7 +21,7 @@ _NO_ORDER = itertools.repeat(0)
 
 @define
 class TensorOptions:
-    """What to describe of each tensor.
+    """What to describe of each tensor, and how to write its file.
 
     directory: where files go.
     statistics: whether statistics are computed.
@@ -66,9 +69,10 @@ def summarise(
     tensor: Mapping[str, Any],
     numbers: Iterator[int] = _NO_ORDER,
 ) -> None:
-    """Add one tensor object to the summary, under the path that it has in the record.
+    """Add one tensor object to the summary, under its slot in the record.
 
-    path: its path in the placement.
+    placement: the part of the record that the tensor is in.
+    path: the keys and indexes that lead to the tensor in that part.
     tensor: the keys of the object.
     numbers: gives the tensor's place in the order of all tensors, where the numbers of some come late.
     """

@@ -1,4 +1,4 @@
-"""Plan a dump: run one step of the model on tensors without numbers, with the code that records a real step."""
+"""Say what a dump would write: run a step on tensors without numbers, with the code that records a real step."""
 
 import contextlib
 import tempfile
