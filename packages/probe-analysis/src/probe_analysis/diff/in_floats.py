@@ -1,4 +1,4 @@
-"""Compare many pairs of calls at once: those, the most, whose records have one form and hold floats alone."""
+"""Compare many pairs of calls at once, where two records can differ in floats of their tensors alone: most pairs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class InFloats:
 
     plain: pair -> whether it was compared: its records have one form, and their numbers are finite.
     other: pair -> whether its records differ.
-    ends: 0, and for each pair where its tensors that differ and count end in the columns.
-    columns: what `Told.add` takes, for these tensors, in the order of their pairs and sides.
+    ends: 0, and for each pair the row of the columns where its tensors end.
+    columns: what `Told.add` takes, for the tensors that differ and count, in the order of their pairs and sides.
     """
 
     plain: Sequence[bool]
@@ -40,7 +40,7 @@ class InFloats:
 class FloatRecords:
     """Compare records by their floats.
 
-    told: knows the numbers of sizes. _kinds: form -> side, size and number of each of its tensors.
+    told: gives each size of a tensor a number. _kinds: form -> side, number of the size, and place of each tensor.
     """
 
     told: Told

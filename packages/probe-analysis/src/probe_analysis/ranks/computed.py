@@ -1,4 +1,7 @@
-"""Find functions that return something else for the same arguments, among ranks that are read together."""
+"""Find functions that got the same arguments on several ranks, and divide these ranks by what the function returned.
+
+They should have returned the same. Only ranks that are read at once, as one `RankBlock`, are compared.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find what replicas give to functions beside data: arguments, train or eval mode, buffers and other constants.
+"""Compare what replicas give to functions beside data: arguments, train or eval mode, buffers and other constants.
 
 Data differ between replicas, and so does all that follows from them. Hence numbers in arithmetic, and tensors that no
 record has made, count only where they stay the same from step to step while the data change.

@@ -10,7 +10,10 @@ from .keep import Keep
 from .number_ranges import Numbers
 from .then import Then
 
-_TOP = '''"""Type the keys as arguments, for editors and mypy. ``python -m probe_runtime.config`` makes this file."""
+_TOP = '''"""Give the type of each key of the configuration as an argument, for editors and mypy.
+
+``python -m probe_runtime.config`` makes this file.
+"""
 
 from collections.abc import Collection, Mapping
 from os import PathLike

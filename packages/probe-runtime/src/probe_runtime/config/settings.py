@@ -1,4 +1,7 @@
-"""Type the keys as arguments, for editors and mypy. ``python -m probe_runtime.config`` makes this file."""
+"""Give the type of each key of the configuration as an argument, for editors and mypy.
+
+``python -m probe_runtime.config`` makes this file.
+"""
 
 from collections.abc import Collection, Mapping
 from os import PathLike

@@ -1,4 +1,4 @@
-"""Mark the regions of a step outside the model: some get a node for their calls (optimizers), some are left out."""
+"""Mark regions of a step outside the model: some get a node of construct.json (optimizers), some are left out."""
 
 import functools
 import threading

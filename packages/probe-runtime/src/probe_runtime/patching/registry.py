@@ -1,4 +1,6 @@
-"""Replace places in this process, and put the originals back: each is made ready once, and compared at each change.
+"""Replace attributes of modules and classes (places) in this process, and put the originals back, many at a time.
+
+A place is made once for each replacement of a name, and what it holds is compared before it changes.
 
 Several may need a place replaced at once: the first puts the replacement there, the last takes it back.
 
@@ -65,7 +67,7 @@ def _is_fixed(owner: Any) -> bool:
 
 
 class PlaceTable:
-    """Places that are put and taken back together: by loops in C that compare first, as a thousand of them take long.
+    """Hold places that are put and taken back together: a thousand take long, so loops in C compare and set them.
 
     places: all of them.
     functions: what user code can get from them.
@@ -134,7 +136,7 @@ class PlaceTable:
     def put(self, kept: KeptCopies, taken: Sequence[Place] = ()) -> None:
         """Put ours in each place but those that somebody else has taken, after a comparison unless `check` made it.
 
-        kept: does not count what this table comes to hold.
+        kept: counts references to replacements, but for those that this table comes to hold.
         """
         # What an owner inherits may be ours by now, and is not compared again.
         as_before = not taken and (self._is_checked or self._holds(self._theirs))

@@ -1,4 +1,4 @@
-"""Keep the steps around a bad one, and dump those after it in more detail (`when`, `then`)."""
+"""Judge steps by the conditions of `when`; where a rank meets one, keep the steps around and dump more (`then`)."""
 
 import contextlib
 import os
