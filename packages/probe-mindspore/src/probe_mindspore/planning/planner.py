@@ -1,4 +1,4 @@
-"""Plan a dump: run one step of the net, recorded as a real one would be, and put the net back as it was."""
+"""Say what a dump would write: run one step of the net as if it were recorded, and put the net back as it was."""
 
 import contextlib
 import tempfile
