@@ -11,10 +11,11 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 
 import attrs
 
@@ -92,11 +93,13 @@ class Case:
 
 
 @contextmanager
-def worker(tool: str, python: str, case: Case, folder: Path) -> Iterator[Worker]:
-    """Start one; it ends with the block."""
+def worker(
+    tool: str, python: str, case: Case, folder: Path, more: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Worker]:
+    """Start one; it ends with the block. more: of its environment."""
     dump = folder / tool / "dump"
     dump.parent.mkdir(parents=True)
-    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join(SOURCES)}
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": os.pathsep.join(SOURCES), **more}
     word, _, part = tool.partition(" ")
     command = [python, str(Path(__file__).parent / "worker.py"), word, *SETUPS[case.setup].arguments]
     command += ["--part", part] * (word == "without")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,5 +47,6 @@ def started(command: Sequence[str], log: Path, environment: Mapping[str, str]) -
             yield Worker(process)
         finally:
             assert process.stdin is not None
-            process.stdin.close()
+            with suppress(BrokenPipeError):  # it ended by an error of its own, which is on its way
+                process.stdin.close()
             process.wait(60)
