@@ -101,7 +101,7 @@ def test_a_name_with_new_bytes_is_no_source_of_its_old_ones(tmp_path, once):
 
 
 def test_of_more_files_than_are_remembered_each_has_its_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(equal_files, "_MOST", 2)
+    monkeypatch.setattr(equal_files, "MOST", 2)
     files, _, _ = made(tmp_path, share=True)
     numbers = [0, 1, 0, 2, 2, 0, 1]
     for at, number in enumerate(numbers):

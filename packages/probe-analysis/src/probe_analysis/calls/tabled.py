@@ -344,7 +344,9 @@ def _grown(tree: Mapping[Any, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, node in tree.items():
         below = _grown({name: each for name, each in node.items() if name is not None})
-        if None in node:  # below a value are tensors that it carries, or slots with a dot that begin with its name
+        if (
+            None in node
+        ):  # below a value are tensors that it carries, or slots with a dot that begin with its name
             found[key] = node[None]
             carried = {str(path[0]) for path, _ in tensors(node[None]) if path}
             found |= {f"{key}.{name}": each for name, each in below.items() if name not in carried}

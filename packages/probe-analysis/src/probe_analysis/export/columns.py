@@ -136,7 +136,8 @@ _TEXTS = {"device_mesh": json_text, "layout": lambda x: x if isinstance(x, str) 
 _CELLS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     _KEYS.get(name, name): (name, _TEXTS.get(name, _MAKERS[kind]))
     for name, kind in TENSOR.items()
-    if name not in ("dtype", "elements", "finite", "file", "extra")  # which are made of several keys, or of none
+    if name
+    not in ("dtype", "elements", "finite", "file", "extra")  # which are made of several keys, or of none
 }
 
 

@@ -67,7 +67,9 @@ def weights_of(cohort: Cohort) -> dict[Weight, Cell]:
             continue
         for slot, side, base, *_ in cohort.lead.form(call).tensors:
             name = slot.partition(".")[2]
-            mine = side == "parameter" and slot.startswith("parameters.")  # tables in buffers are alike everywhere
+            mine = side == "parameter" and slot.startswith(
+                "parameters."
+            )  # tables in buffers are alike everywhere
             if mine and (call.path, name) not in seen and not is_divided(base):
                 seen.add((call.path, name))
                 found[Weight(call.name, call.path, call.what, name)] = call.order, slot, "held"

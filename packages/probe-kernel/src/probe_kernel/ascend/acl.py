@@ -123,9 +123,7 @@ def _together(dump: AclDump) -> Iterator[Problem]:
     if dump.stats is not None and dump.data != "stats":
         what = f"is for data 'stats', and data is {dump.data or 'tensor'!r}."
         yield Problem("stats", what, 'Leave it out, or write data="stats".')
-    if (
-        not dump.debug and dump.scene is None
-    ):  # beside debug or scene the interface takes no other option
+    if not dump.debug and dump.scene is None:  # beside debug or scene the interface takes no other option
         return
     if dump.debug and dump.scene is not None:
         yield Problem("scene", "goes with no other kind of dump, debug is on.", "Leave one of them out.")

@@ -9,15 +9,15 @@ from xxhash import xxh3_128, xxh3_128_digest
 from .tensor_store import Buffer, TensorStore, WriteFile
 
 #: How many files are remembered, some 300 bytes each.
-_MOST = 1 << 16
+MOST = 1 << 16
 _SMALL = 1 << 17
 
 
 class EqualFiles:
     """Remember the files of a step by a hash of their bytes. Safe to use from many threads.
 
-    The hash has 128 bits, of which no two tensors of a run are alike by chance. To compare the bytes themselves takes
-    three times as long: those of the earlier file are to be read for it.
+    The hash has 128 bits, so that no two different tensors of a run have the same by chance. To compare the bytes
+    themselves would take three times as long, because those of the earlier file must be read for it.
     """
 
     def __init__(self, store: TensorStore, make: WriteFile) -> None:
@@ -29,7 +29,7 @@ class EqualFiles:
         self._store, self._make = store, make
         self._files: dict[bytes, tuple[str, int]] = {}
         self._hashes: dict[str, bytes] = {}
-        self._room = _MOST
+        self._room = MOST
 
     def write(self, target: str, parts: Sequence[Buffer], folder: Folder) -> int:
         """Make the file ``target`` of these parts in a folder, by a second name where that will do; return its CRC-32.
@@ -46,14 +46,17 @@ class EqualFiles:
             found = state.digest()
         files = self._files
         files.pop(self._hashes.pop(target, b""), None)  # it gets other bytes than those it was remembered for
-        if found in files:
+        try:
             source, crc = files[found]
+        except KeyError:  # also where another thread has just replaced that file
+            pass
+        else:
             if self._store.name_again(source, target, crc, folder):
                 return crc
         crc = self._make(target, parts, folder)
         self._room -= 1
         if self._room < 0:
-            files, self._hashes, self._room = {}, {}, _MOST - 1
+            files, self._hashes, self._room = {}, {}, MOST - 1
             self._files = files
         files[found], self._hashes[target] = (target, crc), found
         return crc

@@ -56,7 +56,9 @@ class StandIns:
         _check_sharded(model)
         for t in [*model.parameters(), *model.buffers(), *_attributes(model)]:
             self.tensor(t)
-        if optimizer is not None:  # without its state, whose numbers it would ask for; a first step makes it anew
+        if (
+            optimizer is not None
+        ):  # without its state, whose numbers it would ask for; a first step makes it anew
             self._memo[id(optimizer.state)] = defaultdict(dict)
         try:
             # These only hand on to the module inside, and reduce gradients; the innermost comes first.
