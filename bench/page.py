@@ -146,24 +146,25 @@ _LIBRARIES = ("torch", "numpy", "numkong", "probe-fast")
 
 def _about(known: Known) -> str:
     """Say on what machines the groups were measured, and on each of them which groups on which day."""
-    said: dict[str, dict[str, list[str]]] = {}
+    rows: dict[tuple[str, str], dict[str, list[str]]] = {}
     for group, found in known.items():
         about = found["about"]
         flags = ", ".join(about["flags"]) or "none of the wide ones"
-        text = (
-            f"{about['processor']}, {about['cores']} cores ({flags}); Python {about['python']}, "
-            + ", ".join(f"{name} {about[name]}" for name in _LIBRARIES if name in about)
-        )
+        versions = [f"{name} {about[name]}" for name in _LIBRARIES if name in about]
         if about["quick"]:
-            text += (
-                "; **a quick run on a machine in use: it shows that the measurement works, not the numbers**"
-            )
-        said.setdefault(text, {}).setdefault(about["date"], []).append(group)
-    days = {
-        text: "; ".join(f"{day} ({', '.join(groups)})" for day, groups in each.items())
-        for text, each in said.items()
-    }
-    return "\n".join(f"- {text}: {each}." for text, each in days.items())
+            versions += [
+                "**a quick run on a machine in use: it shows that the measurement works, not the numbers**"
+            ]
+        machine = f"{about['processor']}, {about['cores']} cores ({flags})"
+        days = rows.setdefault((machine, ", ".join([f"Python {about['python']}", *versions])), {})
+        days.setdefault(about["date"], []).append(group)
+    return table(
+        ["machine", "software", "measured"],
+        [
+            [*where, "; ".join(f"{day}: {', '.join(groups)}" for day, groups in days.items())]
+            for where, days in rows.items()
+        ],
+    )
 
 
 def _number(value: float | None, digits: int = 2) -> str:
