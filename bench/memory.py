@@ -23,7 +23,7 @@ def measure(case: Case) -> Answer:
     """Take the peak after three plain steps, then after two dumped ones."""
     with (
         tempfile.TemporaryDirectory(prefix="probe-bench-", dir=case.place or None) as folder,
-        worker("probe", sys.executable, case, Path(folder), GIVEN_BACK) as process,
+        worker("probe", sys.executable, case, Path(folder), **GIVEN_BACK) as process,
     ):
         before = [process.step("plain")["peak"] for _ in range(3)][-1]
         after = [process.step("dumped")["peak"] for _ in range(2)][-1]

@@ -150,13 +150,14 @@ def _about(known: Known) -> str:
     for group, found in known.items():
         about = found["about"]
         flags = ", ".join(about["flags"]) or "none of the wide ones"
-        versions = [f"{name} {about[name]}" for name in _LIBRARIES if name in about]
+        software = [f"Python {about['python']}"]
+        software += [f"{name} {about[name]}" for name in _LIBRARIES if name in about]
         if about["quick"]:
-            versions += [
+            software += [
                 "**a quick run on a machine in use: it shows that the measurement works, not the numbers**"
             ]
         machine = f"{about['processor']}, {about['cores']} cores ({flags})"
-        days = rows.setdefault((machine, ", ".join([f"Python {about['python']}", *versions])), {})
+        days = rows.setdefault((machine, ", ".join(software)), {})
         days.setdefault(about["date"], []).append(group)
     return table(
         ["machine", "software", "measured"],

@@ -11,11 +11,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 
 import attrs
 
@@ -93,9 +92,7 @@ class Case:
 
 
 @contextmanager
-def worker(
-    tool: str, python: str, case: Case, folder: Path, more: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[Worker]:
+def worker(tool: str, python: str, case: Case, folder: Path, **more: str) -> Iterator[Worker]:
     """Start one; it ends with the block. more: of its environment."""
     dump = folder / tool / "dump"
     dump.parent.mkdir(parents=True)

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Tensor, nn
 from mindspore_dumping import opened, records, report
-from probe_format.journal import events
 from probe_mindspore.hooks import autograd
 from probe_mindspore.tensors.leaf import TensorLeaf
-from probe_runtime.collect.backward_records import BackwardRecords
-from probe_runtime.collect.recorder import Recorder
-from probe_runtime.collect.walk import Part
+from signalled import PLACES as SHARED
 from signalled import Late, rings_in
 
 pytestmark = pytest.mark.usefixtures("pynative")
 
-PLACES: dict[str, tuple[Any, str]] = {
-    "a call begins": (Recorder, "begin"),
-    "its inputs": (Part, "arguments"),
-    "it ends": (Recorder, "end"),
-    "its output": (events, "exit"),
-    "a tensor": (TensorLeaf, "tensor"),
-    "the graph is hooked": (BackwardRecords, "attach"),
-}
+PLACES = SHARED | {"a tensor": (TensorLeaf, "tensor")}
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])

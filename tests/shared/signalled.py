@@ -8,7 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Late", "rings_in"]
+from probe_format.journal import events
+from probe_runtime.collect.backward_records import BackwardRecords
+from probe_runtime.collect.recorder import Recorder
+from probe_runtime.collect.walk import Part
+
+__all__ = ["PLACES", "Late", "rings_in"]
+
+#: Where a signal may come in what both frameworks run of ours.
+PLACES: dict[str, tuple[Any, str]] = {
+    "a call begins": (Recorder, "begin"),
+    "its inputs": (Part, "arguments"),
+    "it ends": (Recorder, "end"),
+    "its output": (events, "exit"),
+    "the graph is hooked": (BackwardRecords, "attach"),
+}
 
 
 class Late(TimeoutError):

@@ -12,24 +12,18 @@ from launching import FORKS
 from probe_format.journal import events
 from probe_format.write import Claim, RankWriter
 from probe_runtime.collect import GradientTap
-from probe_runtime.collect.backward_records import BackwardRecords
 from probe_runtime.collect.collector import Collector
-from probe_runtime.collect.recorder import Recorder
 from probe_runtime.collect.walk import Part
 from probe_runtime.session.step import DumpingStep
 from probe_torch.hooks import gradients
 from probe_torch.tensors.leaf import TensorLeaf
+from signalled import PLACES as SHARED
 from signalled import Late, rings_in
 from torch import nn
 
-PLACES: dict[str, tuple[Any, str]] = {
-    "a call begins": (Recorder, "begin"),
-    "its inputs": (Part, "arguments"),
-    "it ends": (Recorder, "end"),
+PLACES = SHARED | {
     "its result": (Part, "results"),
-    "its output": (events, "exit"),
     "a tensor": (TensorLeaf, "tensor"),
-    "the graph is hooked": (BackwardRecords, "attach"),
     "the graph is walked": (gradients, "add_consumers"),
     "a hook on a node": (GradientTap, "fire"),
     "a gradient is recorded": (events, "back"),

@@ -1,11 +1,10 @@
 """Describe the tensors of a step as a dump would, and count their files instead of writing them."""
 
-import hashlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from probe_runtime.describe import StepFiles, TensorOptions
+from probe_runtime.describe import StepFiles, TensorOptions, hash_of
 from probe_runtime.planning import CountedFiles
 
 from probe_mindspore.tensors.leaf import TensorLeaf
@@ -23,7 +22,4 @@ class PlannedLeaf(TensorLeaf):
 
 def _once(files: CountedFiles, name: str, parts: Sequence[bytes | memoryview], folder: object) -> int:
     """Count a file, or a second name of an earlier one with the same bytes, though of a tensor of another dtype."""
-    found = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        found.update(part)
-    return files.once(name, parts, folder, found.digest())
+    return files.once(name, parts, folder, hash_of(parts))

@@ -13,6 +13,14 @@ MOST = 1 << 16
 _SMALL = 1 << 17
 
 
+def hash_of(parts: Sequence[Buffer]) -> bytes:
+    """Return the hash by which files are equal: of the parts as one file, however they are cut."""
+    state = xxh3_128()
+    for part in parts:
+        state.update(part)
+    return state.digest()
+
+
 class EqualFiles:
     """Remember the files of a step by a hash of their bytes. Safe to use from many threads.
 
@@ -29,7 +37,6 @@ class EqualFiles:
         self._store, self._make = store, make
         self._files: dict[bytes, tuple[str, int]] = {}
         self._hashes: dict[str, bytes] = {}
-        self._room = MOST
 
     def write(self, target: str, parts: Sequence[Buffer], folder: Folder) -> int:
         """Make the file ``target`` of these parts in a folder, by a second name where that will do; return its CRC-32.
@@ -40,12 +47,10 @@ class EqualFiles:
             parts = (b"".join(parts),)  # which costs less than a call for each
             found = xxh3_128_digest(parts[0])
         else:
-            state = xxh3_128()
-            for part in parts:
-                state.update(part)
-            found = state.digest()
+            found = hash_of(parts)
         files = self._files
-        files.pop(self._hashes.pop(target, b""), None)  # it gets other bytes than those it was remembered for
+        if target in self._hashes:  # it gets other bytes than those it was remembered for
+            files.pop(self._hashes.pop(target, b""), None)
         try:
             source, crc = files[found]
         except KeyError:  # also where another thread has just replaced that file
@@ -54,9 +59,8 @@ class EqualFiles:
             if self._store.name_again(source, target, crc, folder):
                 return crc
         crc = self._make(target, parts, folder)
-        self._room -= 1
-        if self._room < 0:
-            files, self._hashes, self._room = {}, {}, MOST - 1
+        if len(files) >= MOST:
+            files, self._hashes = {}, {}
             self._files = files
         files[found], self._hashes[target] = (target, crc), found
         return crc
