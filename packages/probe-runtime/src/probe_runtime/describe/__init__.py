@@ -1,7 +1,6 @@
 """Describe a value as JSON and a file: the parts that are the same for every framework."""
 
 from .arrays import array_json
-from .equal_files import hash_of
 from .file_queue import LARGE, run_both
 from .leaf import Leaf
 from .placement import FileNames, Placement
@@ -11,5 +10,5 @@ from .tensor_options import TensorOptions, options_of, summarise
 
 __all__ = [
     "LARGE", "FileNames", "Leaf", "Placement", "RunError", "StepFiles", "TensorOptions", "array_json",
-    "hash_of", "is_handed_on", "options_of", "run_both", "summarise",
+    "is_handed_on", "options_of", "run_both", "summarise",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from attrs import define, field
 from probe_format.tensors import byte_count
 
+from probe_runtime.describe.equal_files import hash_of
 from probe_runtime.watch.budget import in_blocks
 
 #: The class of a module's record, or the name of a function's, at the beginning of a file name.
@@ -36,10 +37,15 @@ class CountedFiles:
         self.second.discard(path)
         return 0
 
-    def once(self, name: str, parts: Sequence[bytes | memoryview], folder: object, content: bytes) -> int:
-        """Count a file, or a second name of the first in ``folder`` with this content; return 0 for its checksum."""
+    def once(
+        self, name: str, parts: Sequence[bytes | memoryview], folder: object, content: bytes = b""
+    ) -> int:
+        """Count a file, or a second name of the first in ``folder`` with this content; return 0 for its checksum.
+
+        content: what tells it from other contents, where the pieces hold no numbers; their hash by default.
+        """
         path = f"{folder}/{name}"
-        first = self._first.setdefault((str(folder), content), path)
+        first = self._first.setdefault((str(folder), content or hash_of(parts)), path)
         if first == path:
             return self.write(name, parts, folder)
         self.sizes[path] = self.sizes[first]
