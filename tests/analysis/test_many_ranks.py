@@ -467,14 +467,14 @@ def test_a_process_that_is_killed_while_others_start_is_told(monkeypatch: pytest
 
     def start(pool: Any) -> None:
         spawn(pool)
-        begun.extend(each for each in multiprocessing.active_children() if each not in begun)
+        begun[:] = pool._processes.values()
         begun[0].kill()
         time.sleep(0.3)
 
     monkeypatch.setattr(ProcessPoolExecutor, "_spawn_process", start)
     monkeypatch.setattr(threading, "excepthook", failed.append)
     with pytest.raises(ProbeError, match="One of the processes that read the ranks was killed"):
-        in_processes(3)(str, range(12), max)
+        in_processes(3)(_takes_long, range(12), max)
     assert len(begun) == 3 and not failed
     _until(lambda: not any(each.is_alive() for each in begun))
 
@@ -503,6 +503,12 @@ def test_what_dask_fails_with_is_told(cluster: Any) -> None:
         on_dask(cluster.scheduler_address)(_divides, [1, 2], max)
     with pytest.raises(FormatError, match="as it is"):
         on_dask(cluster.scheduler_address)(_refuses, [1, 2], max)
+
+
+def _takes_long(part: int) -> int:
+    """Take longer than it takes to see that a process was killed: the others would do all of it before."""
+    time.sleep(1)
+    return part
 
 
 def _divides(part: int) -> float:

@@ -1,5 +1,6 @@
 """Hold, for each thread, what it is inside of while calls are collected."""
 
+import gc
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,10 +13,25 @@ _callers: set[int] = set()  # of which calls were collected, at any time
 
 def other_threads() -> Iterator[tuple[bool, FrameType]]:
     """Yield for each thread but this one: whether calls of it were ever collected, and its innermost frame."""
-    frames = sys._current_frames()
+    frames = _frames()
     _callers.intersection_update(frames)
     frames.pop(threading.get_ident())
     return ((which in _callers, frame) for which, frame in frames.items())
+
+
+def _frames() -> dict[int, FrameType]:
+    """Return the innermost frame of each thread, by its number.
+
+    Python 3.11 holds its own lock meanwhile, and waits for it for ever if it collects garbage then which takes that
+    lock as well, as a threading.local does (gh-106883).
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
 
 
 class ThreadState(threading.local):
