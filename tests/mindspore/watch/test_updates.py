@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from contract_watch import rows_of
 from mindspore import Tensor, nn
+from mindspore.common import initializer
 from mindspore_dumping import bits
 from probe_format.watch import WatchFile, watch_files
 from probe_mindspore import PrecisionDebugger, ProbeStep
@@ -52,6 +53,31 @@ def test_outputs_of_chosen_cells(pynative: None, tmp_path: Path) -> None:
     file, _ = trained(tmp_path, graph=False, list=["0.Dense"])
     assert file.unseen == []
     assert all((row["activations", "0.output.0"] or 0.0) > 0.0 for row in rows_of(file))
+
+
+class Unread(nn.Cell):
+    """Return a tensor that nobody can read: its numbers are not drawn yet."""
+
+    def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, Tensor(shape=(2, 4), dtype=ms.float32, init=initializer.One())
+
+
+def test_what_nobody_can_read_is_said(pynative: None, tmp_path: Path) -> None:
+    net = nn.SequentialCell(Unread())
+    with PrecisionDebugger(dump_path=str(tmp_path), task="watch", list=["Unread"]) as debugger:
+        debugger.start(net)
+        with pytest.warns(
+            RuntimeWarning, match="activations of 0.output.1: not watched. A tensor of its class"
+        ):
+            net(x_and_y()[0])
+            debugger.stop()
+            debugger.step()
+    (file,) = watch_files(tmp_path)
+    assert "activations of 0.output.1" in [what for what, _ in file.unseen]
+    assert rows_of(file)[0] == {
+        ("activations", "0.output.0"): pytest.approx(6**0.5),
+        ("activations", "0.output.1"): None,
+    }
 
 
 def test_a_graph_with_the_update_inside_says_what_it_does_not_tell(pynative: None, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from probe_format.tensors import stats_in, widen
+from probe_format.watch import ABSENT
 from probe_runtime.watch import Norms
 
 from probe_mindspore.tensors.tensor_view import view_of
@@ -37,9 +38,14 @@ def elements_of(t: Any) -> Array | None:
     return data.astype(np.float32 if data.dtype == np.float16 else np.float64)
 
 
-def norms_of(arrays: Iterable[Array]) -> Norms:
+def count_of(t: Any, array: Array | None) -> int:
+    """Return how many elements a tensor has. array: what `elements_of` returns of it."""
+    return math.prod(t.shape) if array is None else array.size
+
+
+def norms_of(arrays: Iterable[Array | None]) -> Norms:
     """Return the Euclidean norms of what `elements_of` returns."""
-    return _norms(iter([array]) for array in arrays)
+    return _norms(None if array is None else iter([array]) for array in arrays)
 
 
 def changes_of(pairs: Iterable[tuple[Array, Array]]) -> Norms:
@@ -64,10 +70,13 @@ def _apart(now: Array, before: Array) -> Iterator[Array]:
         np.copyto(old, new)
 
 
-def _norms(tensors: Iterable[Iterator[Array]]) -> Norms:
-    """Return the norms of tensors, each given in pieces."""
+def _norms(tensors: Iterable[Iterator[Array] | None]) -> Norms:
+    """Return the norms of tensors, each given in pieces, or as None if nobody can read it."""
     norms, bad = [], {}
     for place, pieces in enumerate(tensors):
+        if pieces is None:
+            norms.append(ABSENT)
+            continue
         found = [stats_in(piece) for piece in pieces]
         norms.append(float(np.linalg.norm([s.norm or 0.0 for s in found])))
         if counts := [(s.nan, s.posinf + s.neginf) for s in found if not s.all_finite]:

@@ -9,7 +9,7 @@ from mindspore import Parameter
 from probe_format.watch import Column, Kind
 from probe_runtime.watch import Columns, ParameterNames, WatchedRow
 
-from .norms import changes_of, elements_of, norms_of
+from .norms import changes_of, count_of, elements_of, norms_of
 
 Name = tuple[str, str]
 
@@ -76,10 +76,10 @@ class Updates:
     def _put(self, row: WatchedRow, kind: Kind, tensors: Any) -> None:
         numbers, arrays = [], []
         for (layer, what), t in tensors:
-            array = None if t is None else elements_of(t)
-            if array is not None:
-                numbers.append(self.columns.number(Column(kind, layer, what, array.size)))
-                arrays.append(array)
+            if t is not None:
+                arrays.append(elements_of(t))
+                column = Column(kind, layer, what, count_of(t, arrays[-1]))
+                numbers.append(self.columns.number(column))
         row.put(numbers, norms_of(arrays))
 
     def _named(self, optimizer: Any, parameters: list[Any]) -> list[Name]:

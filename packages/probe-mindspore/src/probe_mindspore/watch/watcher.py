@@ -15,7 +15,7 @@ from probe_mindspore.module_kind import CELLS, ModuleKind
 from probe_mindspore.patching.traced_jit import is_tracing
 from probe_mindspore.tensors.tensor_view import DENSE, SPARSE
 
-from .norms import elements_of, norms_of
+from .norms import count_of, elements_of, norms_of
 from .updates import Updates
 
 _WHOLE = (
@@ -70,9 +70,9 @@ class MindSporeWatcher(Watcher):
         self.watch.shelter("an optimizer's update", self.updates.after)(optimizer, self.watch.row)
 
     def norms_in(self, layer: str, found: Iterable[tuple[str, Any]]) -> tuple[list[int], Norms]:
-        arrays = [(path, array) for path, t in found if (array := elements_of(t)) is not None]
-        columns = [Column("activations", layer, path, array.size) for path, array in arrays]
-        return [*map(self.watch.columns.number, columns)], norms_of([a for _, a in arrays])
+        read = [(path, t, elements_of(t)) for path, t in found]
+        columns = [Column("activations", layer, path, count_of(t, array)) for path, t, array in read]
+        return [*map(self.watch.columns.number, columns)], norms_of([array for _, _, array in read])
 
 
 def _named(module_kind: ModuleKind, model: Any) -> Iterator[tuple[str, Any]]:
