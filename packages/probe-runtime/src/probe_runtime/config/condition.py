@@ -1,4 +1,4 @@
-"""Parse the conditions of the key `when`, such as ``spike(loss) > 5``: steps around one that meets any are kept.
+"""Parse the conditions of the key `when`, such as ``spike(loss) > 5``, by which the steps of a run are judged.
 
 No text is run as code.
 """

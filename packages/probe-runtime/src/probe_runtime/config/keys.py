@@ -1,6 +1,6 @@
-"""Define a key of the configuration, with its check, and list those without effect.
+"""Define a key of the configuration, with its check, and list the keys that have no effect.
 
-These are msprobe's keys and sections that Probe does not follow, and the keys that mean nothing under task `watch`.
+They are msprobe's keys and sections that Probe does not follow, and the keys that mean nothing under task `watch`.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Find by reference counts the replacements that user code has kept, and put the originals in their place.
 
-Those that it holds where nothing can be changed, as in a local variable, are known as strays.
+Strays are replacements that user code holds where nothing can be changed, as in a local variable.
 """
 
 from collections.abc import Iterable, Iterator
