@@ -1,4 +1,6 @@
-"""Make the folder that a command writes to, so that no name from a dump and no link inside leads out of it."""
+"""Make the folder that a command writes to, so that no name from a dump and no link inside leads out of it, and say
+why a folder cannot be written to.
+"""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Find the packages that know a framework: what lies below them learns here what frameworks there are.
+"""Find the installed packages that know a framework, by entry points, and tell which framework a class comes from.
 
 The name of an entry point in ``probe.frameworks`` is the top of the modules of the framework's classes (``torch``), its
 value the package's module that knows its tensors.

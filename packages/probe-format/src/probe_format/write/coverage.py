@@ -1,4 +1,5 @@
-"""Count what was seen, recorded, filtered and skipped, and keep the extremes, for the report (spec/report.md).
+"""Count what was seen, recorded, filtered and skipped in a rank's step, and keep the largest norms and the first
+tensor that is not finite, for the report (spec/report.md).
 
 Promise: Probe says what it left out. Never is something seen that is not counted as recorded, filtered or failed, or
 something skipped without a word in the report. Held by tests/torch/test_coverage.py, tests/mindspore/test_coverage.py.

@@ -1,4 +1,6 @@
-"""Check whether a directory can be written to, and explain in plain words why not."""
+"""Check whether a dump can be written to a directory, and say in plain words why not, why a step ended early, and
+what is left of that step.
+"""
 
 import errno
 import os

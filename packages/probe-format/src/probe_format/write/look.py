@@ -1,4 +1,6 @@
-"""Look at the records of a step on their way to dump.json, for what decides whether the step is worth keeping."""
+"""Note, as the records of a step are written to dump.json, which hold values that are not finite, and the norms of
+parameters' gradients: these decide whether the step is worth keeping.
+"""
 
 from collections.abc import Iterator
 

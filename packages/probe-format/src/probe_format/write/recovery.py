@@ -1,4 +1,6 @@
-"""Write a killed run's JSON files from its journal (spec/journal.md); unpack tensor files (spec/layout.md, 2.3)."""
+"""Write a killed run's JSON files from its journal (spec/journal.md), and make a file of each tensor in a rank's
+packs (spec/layout.md, 2.3).
+"""
 
 import functools
 import os

@@ -1,4 +1,6 @@
-"""Run the subcommands that only read: show, find, check, config."""
+"""Run the subcommands of ``probe kernel`` that only read: show a dump's kernels, find a script line's operators,
+check that every file can be read, and print what of a control file counts (config).
+"""
 
 import argparse
 import os

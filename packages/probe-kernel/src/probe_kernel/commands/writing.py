@@ -1,4 +1,6 @@
-"""Run the subcommands that write files: statistics, export, convert."""
+"""Run the subcommands of ``probe kernel`` that write files: statistics (statistic.csv for dumps that have only
+tensors), export (to dump.json) and convert (Ascend's bin files to npy, pt or raw files).
+"""
 
 import argparse
 import os

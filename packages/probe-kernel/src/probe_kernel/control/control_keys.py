@@ -1,4 +1,6 @@
-"""Translate the keys of a control file to options of a `KernelDump`."""
+"""Translate the keys of a control file, MindSpore's JSON for its kernel dump, to options of a `KernelDump`, and note
+which keys are wrong or have no effect.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

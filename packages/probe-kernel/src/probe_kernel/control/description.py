@@ -1,4 +1,4 @@
-"""Describe a kernel dump: which kernels, iterations and values, each a key with its check."""
+"""Declare the options of a kernel dump (`KernelDump`): kernels, iterations and values, each with its check."""
 
 import os
 import re

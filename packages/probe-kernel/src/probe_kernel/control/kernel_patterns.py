@@ -1,4 +1,6 @@
-"""Parse the patterns that select kernels: full names, operator types and ``name-regex(...)``."""
+"""Parse the patterns that select kernels (full names, operator types and ``name-regex(...)``), refuse those that
+MindSpore would misinterpret, and match them with operators' names.
+"""
 
 import re
 import warnings

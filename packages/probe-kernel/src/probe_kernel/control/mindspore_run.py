@@ -1,4 +1,6 @@
-"""Start, stop and step a kernel dump of MindSpore while it is open, and report its result at the end."""
+"""Start, stop and step a kernel dump of MindSpore while it is open, and report its result at the end; list the graphs
+that this process has compiled, after which MindSpore would ignore a new dump's settings.
+"""
 
 import contextlib
 import importlib

@@ -1,4 +1,6 @@
-"""Check options against each other and against the backend: each `Rule` is one of MindSpore's documents."""
+"""Check the options of a kernel dump against each other and against the backend, by the rules (`Rule`) of MindSpore's
+documents.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping

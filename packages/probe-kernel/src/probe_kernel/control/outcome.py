@@ -1,4 +1,4 @@
-"""Find out what a kernel dump has written, and which requested kernels never ran, from the file names."""
+"""Find out what a kernel dump has written to its folder, and which requested kernels have no files and why."""
 
 import contextlib
 import os

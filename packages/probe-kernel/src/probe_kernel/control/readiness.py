@@ -1,4 +1,6 @@
-"""Check everything that could prevent a dump of MindSpore, before anything is changed."""
+"""Find the backend of a kernel dump by MindSpore, and check everything that could prevent the dump, before anything
+is changed.
+"""
 
 import contextlib
 import importlib

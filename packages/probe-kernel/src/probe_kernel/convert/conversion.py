@@ -1,4 +1,6 @@
-"""Convert ``bin`` files, many with several threads, to npy, pt or raw files, named as msaccucmp names them."""
+"""Convert Ascend's ``bin`` files to npy, pt or raw files, with several threads and in another layout if wanted; they
+are named as msaccucmp or MindSpore would name them.
+"""
 
 import json
 import os

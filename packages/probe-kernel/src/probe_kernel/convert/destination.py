@@ -1,4 +1,6 @@
-"""Write converted files: one name for one file, and a line of mapping.csv for each name that was too long."""
+"""Write the files of a conversion: refuse two sources for one file, shorten names that are too long, and record their
+true names in mapping.csv.
+"""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Write the elements of a large array in a file in another order than they lie in, without a copy of the whole.
+"""Write a large tensor of one file to another file, with its elements in another order, without a copy of the whole.
 
 The file is read piece by piece, and not mapped: one that is cut short meanwhile would end the process.
 """

@@ -1,4 +1,6 @@
-"""Implement level L2 for the sessions of probe-mindspore: MindSpore's own kernel dump of a whole run."""
+"""Implement level L2 for the sessions of probe-mindspore: translate and check the debugger's configuration, and open
+MindSpore's own kernel dump for the whole run.
+"""
 
 from contextlib import ExitStack
 

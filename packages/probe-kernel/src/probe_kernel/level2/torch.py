@@ -1,4 +1,6 @@
-"""Implement level L2 for the sessions of probe-torch: Ascend's dump of one API call in each step."""
+"""Implement level L2 for the sessions of probe-torch: check the debugger's configuration, and have Ascend's dumper
+dump the kernels of one API call in each step.
+"""
 
 from pathlib import Path
 from typing import Any

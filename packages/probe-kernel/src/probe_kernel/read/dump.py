@@ -1,4 +1,6 @@
-"""Open a kernel dump and walk its ranks, iterations, kernels and tensors lazily."""
+"""Open a kernel dump: its ranks, with their iterations, graphs, execution orders and metadata, each read when first
+used.
+"""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Record calls inside compiled graphs from the messages that their taps send."""
+"""Record the calls of Cells inside compiled graphs, and their gradients, from the messages of the graphs' taps."""
 
 import itertools
 import threading

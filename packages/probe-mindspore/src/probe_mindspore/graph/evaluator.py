@@ -1,4 +1,6 @@
-"""Evaluate graphs, in the process that `ReplayProcess` begins."""
+"""Run in the process that `ReplayProcess` starts: evaluate graphs on the values that come from the run, and send back
+their outputs and the messages of their taps.
+"""
 
 import contextlib
 import ctypes

@@ -1,4 +1,5 @@
-"""Read the gradients of parameters that a graph computes itself from the results of its `grad` or `GradOperation`.
+"""Have a compiled graph send the gradients of parameters, which are read from the results of the `grad` or
+`GradOperation` in it.
 
 A hook on a parameter would be part of the graph as well, but MindSpore calls it once for each branch and loop that uses
 the parameter, with a part of the gradient, and fails where there is none (2.7.0 and 2.10.0). The operation's result is

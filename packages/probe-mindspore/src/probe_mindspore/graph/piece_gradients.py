@@ -1,4 +1,4 @@
-"""Read the gradients inside a jitted piece that PyNative differentiates.
+"""Read the gradients inside a jitted function or Cell (a piece) that PyNative differentiates.
 
 MindSpore compiles such a piece's backward pass by itself, and nothing in it can be read. So Probe compiles a graph of
 its own that takes the piece's gradients, and evaluates a copy of it once the gradients of the piece's outputs have

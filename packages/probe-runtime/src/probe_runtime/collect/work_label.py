@@ -1,4 +1,4 @@
-"""Keep whose work is done now, so that the calls of requests in flight can be told apart."""
+"""Label the calls of a thread or asyncio task, such as by request, so that requests in flight can be told apart."""
 
 from contextvars import ContextVar
 

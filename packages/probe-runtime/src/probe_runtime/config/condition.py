@@ -1,4 +1,7 @@
-"""Parse the conditions that call for attention in a run: the items of the key `when`. None is run as code."""
+"""Parse the conditions of the key `when`, such as ``spike(loss) > 5``, by which the steps of a run are judged.
+
+No text is run as code.
+"""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Say which dumped steps stay: the key `keep`."""
+"""Hold and check the key `keep`: how many of the steps that were dumped last stay on the disk."""
 
 from attrs import frozen
 

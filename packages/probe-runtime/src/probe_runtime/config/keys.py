@@ -1,4 +1,7 @@
-"""Declare a key of the configuration, and list msprobe's keys and sections that have no effect in Probe."""
+"""Define a key of the configuration, with its check, and list the keys that have no effect.
+
+They are msprobe's keys and sections that Probe does not follow, and the keys that mean nothing under task `watch`.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Say when a step ends: the rule that the key `step_ends` holds as text."""
+"""Hold and check the rule by which a step ends (key `step_ends`); check the first step's number (`first_step`)."""
 
 from collections.abc import Sequence
 from typing import Any, Self

@@ -1,4 +1,4 @@
-"""Say what happens when a condition is met: the key `then`."""
+"""Hold and check the key `then`: the level and task of the steps after a condition is met, and how often that is."""
 
 from attrs import frozen
 from probe_format.task import DUMPING, TASKS

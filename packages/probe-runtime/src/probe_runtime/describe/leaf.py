@@ -1,4 +1,4 @@
-"""Describe tensors: what is the same for every framework, and what its package implements."""
+"""Provide the base of each framework's leaf, which describes tensors as JSON, with their statistics and files."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping

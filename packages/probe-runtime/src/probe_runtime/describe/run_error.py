@@ -1,4 +1,4 @@
-"""Hand an error of the run on that came when Probe looked at a tensor: the run has to get it."""
+"""Hand the user an error of the run, met when Probe looked at a tensor, past the guards against Probe's faults."""
 
 from probe_format.excerpts import PassesThrough
 

@@ -1,4 +1,7 @@
-"""Find the replacements that user code has kept while they were in place, and put originals where it holds them."""
+"""Find by reference counts the replacements that user code has kept, and put the originals in their place.
+
+Strays are replacements that user code holds where nothing can be changed, as in a local variable.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Find functions by name: those that are listed, and those that a user registers."""
+"""Find functions by name in modules that are imported already: the listed ones, and those that a user registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tell whether other threads run within a region, where they may call what is not replaced just then."""
+"""Note that calls of other threads are not seen, where such threads run while functions have their originals back."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""Stand in for a function so that tables keyed by it work: equal to it, hashed like it, and answering like it."""
+"""Make an object to call in a function's place, equal to it and hashed like it, so that tables keyed by it work."""
 
 import functools
 import inspect

@@ -1,4 +1,7 @@
-"""Decide whether a wrapper passes a call to the tap: there is a tap, and this thread is not muted."""
+"""Let a wrapper learn whether a call goes to the tap: patches are applied, and this thread is not muted.
+
+Also label calls, and know in each thread which replacement is being called, so that one call is recorded once.
+"""
 
 import functools
 import threading

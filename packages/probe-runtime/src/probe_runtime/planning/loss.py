@@ -1,4 +1,4 @@
-"""Find the loss of a planned step, to which no training loop gives one."""
+"""Find the loss in what the model of a planned step returned, else sum up its tensors: there is no training loop."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar

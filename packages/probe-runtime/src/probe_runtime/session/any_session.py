@@ -1,4 +1,4 @@
-"""Define what a debugger needs of its session, whatever the level."""
+"""Define the methods that a debugger calls on its session, whatever the level; most of them do nothing here."""
 
 from typing import Any
 

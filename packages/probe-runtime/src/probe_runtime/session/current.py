@@ -1,4 +1,4 @@
-"""Let methods of a process's one debugger work on its class too, and make the error for a second that differs."""
+"""Let a debugger's methods be called on its class, for the debugger that is open; make the error for a second one."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Describe what a session needs of a framework's package."""
+"""Declare what a framework's package gives a session: rank, models, loss scalers, patches, and what opens a step."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager

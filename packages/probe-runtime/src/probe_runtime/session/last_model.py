@@ -1,4 +1,4 @@
-"""Remember the model of an earlier start(), for those that give none."""
+"""Remember the model that start() was given last, without keeping it alive, for a start() without a model."""
 
 import weakref
 from typing import Any

@@ -1,4 +1,4 @@
-"""Dump the steps after a trigger as `then` says: at another level or with another task than the session's."""
+"""Tie triggers to a session's framework: what opens the steps that `then` dumps, and which updates scalers skip."""
 
 from contextlib import ExitStack
 

@@ -1,4 +1,7 @@
-"""Watch a run (task `watch`): hooks put a few numbers of each step into its row, and what they miss is told once."""
+"""Keep the watch of a run (task `watch`): write each step's row, and note faults and what is not watched.
+
+Provide the base of each framework's watcher, whose hooks fill the rows.
+"""
 
 import contextlib
 from abc import ABC, abstractmethod
