@@ -1,4 +1,5 @@
-"""Load the package that knows a framework's tensors when a value of that framework is met; its module is a `Home`."""
+"""Find which framework a saved value comes from, and load the module that describes its tensors (a `Home`), or say
+what to install; ask such modules for this process's rank."""
 
 import sys
 from collections.abc import Callable, Iterator

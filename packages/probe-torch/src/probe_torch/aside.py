@@ -1,4 +1,4 @@
-"""Keep what Probe computes from the user's torch modes and tensor subclasses."""
+"""Run Probe's own computation unseen by the user's torch modes, `__torch_function__` and `torch.func` transforms."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Detect whether torch is compiling, for every version that Probe supports, and keep it from using compiled code."""
+"""Detect whether torch is compiling, run compiled code uncompiled for a while, and keep Probe's functions out of what
+torch.compile compiles; for every version of torch that Probe supports."""
 
 import contextlib
 from collections.abc import Callable, Iterator

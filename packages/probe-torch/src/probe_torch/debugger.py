@@ -1,4 +1,5 @@
-"""Define `PrecisionDebugger`, which a training script calls; names and order of arguments are msprobe's."""
+"""Define `PrecisionDebugger`, with which a training script dumps what its steps compute; names and order of arguments
+are msprobe's."""
 
 from typing import Any, Unpack
 

@@ -1,4 +1,5 @@
-"""Find which process this is, from torch.distributed or, before that is initialised, from the launcher."""
+"""Find this process's rank and the number of processes, from torch.distributed or, before that is initialised, from
+the launcher."""
 
 import torch.distributed as dist
 from probe_runtime.environment import environment_number

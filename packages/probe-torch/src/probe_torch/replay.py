@@ -1,4 +1,4 @@
-"""Run a function of the list again in float64 on the CPU, forward and backward, for probe-analysis."""
+"""Run a recorded function again in float64 on the CPU, forward and backward, for probe-analysis."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache

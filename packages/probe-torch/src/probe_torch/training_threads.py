@@ -1,4 +1,4 @@
-"""Tell whether another thread may be training: torch then writes gradients, and calls hooks, as it likes."""
+"""Tell whether another thread may be training: then torch may write gradients and call hooks at any moment."""
 
 from collections.abc import Iterator
 from types import FrameType

@@ -1,4 +1,4 @@
-"""Take signals that a user sends to the process, and hand them on to whoever took them before."""
+"""Note which of the signals named under `when` have come, and hand each on to the run's own handler for it."""
 
 import contextlib
 import signal

@@ -1,4 +1,5 @@
-"""Hold what is known of a step that has ended, for those who judge it."""
+"""Hold what is known of a step that has ended, for the conditions under `when`: observed values, gradient norms,
+where the step stops being finite, and whether a loss scaler skipped its update."""
 
 from __future__ import annotations
 

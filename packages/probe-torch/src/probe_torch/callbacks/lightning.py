@@ -1,4 +1,4 @@
-"""Dump the steps of Lightning's `Trainer`, whether the script imports Lightning as lightning or pytorch_lightning."""
+"""Dump each update of Lightning's `Trainer` as a step, by a callback, for lightning as well as pytorch_lightning."""
 
 import sys
 from typing import Any

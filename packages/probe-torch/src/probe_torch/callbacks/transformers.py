@@ -1,4 +1,4 @@
-"""Dump the steps of the `Trainer` of Hugging Face's transformers."""
+"""Dump each update of the `Trainer` of Hugging Face's transformers as a step, by a callback."""
 
 from typing import Any
 

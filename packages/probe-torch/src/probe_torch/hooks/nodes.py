@@ -1,4 +1,4 @@
-"""Note the edges of a call's inputs, walk from its outputs to nodes older than the call, and hook its nodes.
+"""Note the autograd edges of a call's inputs, and find and hook the nodes that made its outputs or use its inputs.
 
 One hook on a node serves all the calls that have a part in it. Where a function is the last call of a module, both
 end in the same node: the hook passes the gradients to both, one after the other. No code but Probe's runs in between,

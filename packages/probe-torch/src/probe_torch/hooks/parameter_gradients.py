@@ -1,4 +1,4 @@
-"""Record parameters' gradients when they arrive in ``.grad``."""
+"""Record parameters' gradients when they arrive in ``.grad`` and, if asked for, as an optimizer's step gets them."""
 
 import weakref
 from collections import OrderedDict

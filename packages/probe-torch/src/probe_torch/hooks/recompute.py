@@ -1,7 +1,7 @@
 """Notice activation checkpointing, in which `torch.utils.checkpoint` runs a function again during backward.
 
-While collecting, each run of such a function, reentrant or not, is told as that of a segment
-(`probe_runtime.collect.recompute`).
+While collecting, each run of such a function, reentrant or not, is reported as the first or a repeated run of a
+segment (`probe_runtime.collect.recompute`).
 """
 
 import contextlib

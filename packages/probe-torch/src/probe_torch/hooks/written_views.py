@@ -1,4 +1,4 @@
-"""Follow a view that a call wrote in place: its gradient is a part of its base's."""
+"""Find the gradient of a view that a call wrote in place, by cutting it out of the gradient of the view's base."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Notice the forwards and updates of a run: a handful of torch's functions stay replaced until the run ends."""
+"""Find the forwards, updates and new optimizers of a run, by watching calls of modules, optimizers and scalers."""
 
 import functools
 from collections.abc import Callable, Iterator

@@ -1,4 +1,5 @@
-"""Record operators by their own names: ``torch.ops.mine.scale(x)``, exported programs, `torch.library.custom_op`."""
+"""Record the operators that the model itself calls: as ``torch.ops.mine.scale(x)``, in exported programs, and those
+made by `torch.library.custom_op`."""
 
 import functools
 import sys

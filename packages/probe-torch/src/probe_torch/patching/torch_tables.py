@@ -1,4 +1,4 @@
-"""Fill torch's own tables of its functions while the functions are still the originals."""
+"""Have torch fill the caches that it keys by its functions before Probe's wrappers replace these functions."""
 
 import functools
 import sys

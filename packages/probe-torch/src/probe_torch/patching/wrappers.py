@@ -1,4 +1,4 @@
-"""Wrap a torch function in a plain function that passes each call to the tap while a dump runs."""
+"""Wrap a torch function so that the model's calls of it go to the tap, which records them, while a dump runs."""
 
 import functools
 import sys

@@ -1,4 +1,4 @@
-"""Describe tensors without numbers as a dump would describe those of the real run, and count their files."""
+"""Describe the fake tensors of a step as a dump would real ones, and count their files instead of writing them."""
 
 import itertools
 from collections import defaultdict

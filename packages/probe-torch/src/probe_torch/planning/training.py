@@ -1,4 +1,5 @@
-"""Run one training step on tensors without numbers; the run's random numbers go on as if there had been none."""
+"""Run one training step of a model with fake tensors, after which the run's random numbers go on as if there had been
+no step."""
 
 import contextlib
 import linecache

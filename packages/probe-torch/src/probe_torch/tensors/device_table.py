@@ -1,4 +1,4 @@
-"""Fetch the numbers of tensors on a CUDA device without waiting for it: one launch a tensor, one copy for many.
+"""Fetch the statistics of tensors on a CUDA device without waiting for it: one launch a tensor, one copy for many.
 
 No tensor is kept or read twice: its kernel is queued on the current stream, behind whatever wrote the tensor and
 before whatever writes it next, and leaves rows of partial numbers in a table. The rows of many tensors are copied

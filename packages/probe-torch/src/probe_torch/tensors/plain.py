@@ -1,4 +1,4 @@
-"""Hold what all plain tensors of one dtype and shape have in common, worked out once.
+"""Hold what all plain tensors of one dtype and shape have in common, worked out once; tell how tensors lie in memory.
 
 A plain tensor is one of floats on the CPU, not empty, neither lazy nor wrapped nor of a subclass.
 """

@@ -1,4 +1,5 @@
-"""Compute the norms of many tensors, each read once; count NaN and infinities only in those with no finite norm."""
+"""Compute the norms of many tensors, and of their changes since they were copied; count NaN and infinities in those
+whose norm is not finite."""
 
 import math
 from collections.abc import Iterable, Sequence
