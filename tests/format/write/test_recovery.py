@@ -210,6 +210,24 @@ def test_half_an_entry_that_a_kill_left_goes(tmp_path, capsys):
     assert verify(rank)[0].state == "recovered"
 
 
+def test_a_pack_of_a_killed_run_without_a_whole_entry_is_no_success(tmp_path, capsys):
+    rank, pack, _ = packed(tmp_path, "packed_torn")
+    pack.write_bytes(pack.read_bytes()[:40])
+    assert unpacked(rank, capsys)[0] == 1 and pack.exists()
+
+
+def test_a_rank_that_is_not_unpacked_keeps_no_other_from_it(tmp_path, capsys):
+    goes_on, whole = (packed(tmp_path / name, case)[0] for name, case in (("0", "packed_torn"), ("1", "packed")))
+    step = tmp_path / "step0"
+    for number, rank in enumerate((goes_on, whole)):
+        shutil.move(rank, step / f"rank{number}")
+    assert probe(["unpack", str(tmp_path)]) == 1
+    out, err = capsys.readouterr()
+    assert "step0/rank1" in out and "step0/rank0/records.journal is of a run that goes on or was killed" in err
+    packs = [(step / f"rank{number}" / "dump_tensor_data" / "000.pack").exists() for number in range(2)]
+    assert packs == [True, False]
+
+
 def test_bytes_between_entries_keep_a_pack(tmp_path, capsys):
     rank, pack, whole = packed(tmp_path)
     raw = bytearray(pack.read_bytes())

@@ -14,7 +14,7 @@ from probe_format.read.dump import Rank, open
 from probe_format.read.verify import STATES, verify_rank
 from probe_format.terminal import say, tell
 from probe_format.watch import KINDS, Row, WatchFile, watch_files
-from probe_format.write.recovery import recover_rank, unpack_rank
+from probe_format.write.recovery import recover_rank
 
 from .bad import story
 from .command import shown
@@ -141,9 +141,16 @@ def _recover(arguments: argparse.Namespace) -> int:
 
 
 def _unpack(arguments: argparse.Namespace) -> int:
+    from probe_format.write.unpacking import unpack_rank  # only here: no other command needs it
+
     worst = 0
     for rank in _chosen(arguments):
-        files, damaged = unpack_rank(rank)
+        try:
+            files, damaged = unpack_rank(rank)
+        except FormatError as error:
+            tell(f"probe unpack: {error}")
+            worst = max(worst, 1)
+            continue
         worst = max(worst, 4 * bool(damaged))
         say(f"{files} tensor files of {rank.path}", *(f"    {each}" for each in damaged))
     return worst
