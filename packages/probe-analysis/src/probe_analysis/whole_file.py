@@ -1,4 +1,4 @@
-"""Write a file where the user said, so that it is whole under its name, or not there."""
+"""Write a text file whole, or leave what was there: a temporary file takes its name once all is written."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Take floats out of JSON text by the C library `floats.c`, which the build compiles beside this file."""
+"""Split JSON text into the floats under some keys and the rest, by a C library that is built from `floats.c`."""
 
 import ctypes
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Compute checksums of bytes, which the key ``md5`` holds because msprobe's readers expect them there."""
+"""Compute checksums: the CRC-32 of bytes and of files, and the XOR of bytes.
+
+The key ``md5`` of a tensor object holds one of them, as msprobe's readers expect a checksum there.
+"""
 
 import zlib
 from collections.abc import Callable

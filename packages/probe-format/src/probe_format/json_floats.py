@@ -1,4 +1,4 @@
-"""Take floats out of JSON text: by `probe_fast` (extra ``fast``), and where it is not installed by a pattern."""
+"""Split JSON text into the floats under some keys and the rest: by `probe_fast` (extra ``fast``), or by a pattern."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -1,4 +1,7 @@
-"""Build and parse the names of records, nodes and tensor files, so that each round-trips (spec/names.md)."""
+"""Build and parse the names of records and of construct.json's nodes, and build tensor files' names (spec/names.md).
+
+A record's or node's name round-trips. That of a tensor file is not parsed: it may end in a hash.
+"""
 
 import re
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Read a dump's files: links, which could lead anywhere, are refused, and files that do not fit into memory."""
+"""Read a dump's files; refuse links, which could lead anywhere, and files that do not fit into memory."""
 
 import errno
 from collections.abc import Iterator

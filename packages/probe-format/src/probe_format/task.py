@@ -1,4 +1,4 @@
-"""List the tasks, and what each records, keeps and writes (spec/dump.md, spec/watch.md): who needs it asks here."""
+"""List the tasks that a configuration can name, and what each records and writes (spec/dump.md, spec/watch.md)."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Write one run for the page: its calls as columns, and from its report.json what it holds and what was not seen."""
+"""Turn one run into data of the HTML report: its calls as columns of numbers, and its report.json as tables."""
 
 from array import array
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Write what task `watch` has left, for the page: curves of each quantity and tensor, and what was not finite."""
+"""Turn the watch files of a dump into data of the HTML report: curves of norms, and a finding on non-finite ones."""
 
 from __future__ import annotations
 

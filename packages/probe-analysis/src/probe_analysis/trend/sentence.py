@@ -1,4 +1,4 @@
-"""Say in a sentence which tensor changes most."""
+"""Say in one sentence which tensor of a trend changes most, by how much, and between which steps and ranks."""
 
 from __future__ import annotations
 

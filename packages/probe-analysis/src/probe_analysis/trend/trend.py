@@ -1,4 +1,4 @@
-"""Follow one quantity over the steps, layers and ranks of a dump."""
+"""Follow one quantity, such as gradients, over a dump's steps, layers and ranks; sort its tensors by their change."""
 
 from __future__ import annotations
 

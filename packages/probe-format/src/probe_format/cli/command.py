@@ -1,4 +1,7 @@
-"""Declare a command of ``probe``: its options, its help, how it runs and how it ends, the same for every package."""
+"""Define what a command of ``probe`` is: its options, how it is run, how errors become messages and exit codes.
+
+Every package makes its commands of this class; the options and the progress line that they share are here too.
+"""
 
 import argparse
 import gc

@@ -1,4 +1,4 @@
-"""Show, verify and recover dumps: what the commands of this package do, and what they print."""
+"""Run the commands ``probe show``, ``verify``, ``recover`` and ``unpack``: print the result, return the exit code."""
 
 import argparse
 import itertools

@@ -1,4 +1,4 @@
-"""Append events to the log that makes a killed run readable (spec/journal.md).
+"""Append events to the journal, the file that makes a killed run readable (spec/journal.md).
 
 Each event is one frame and one write(2), without fsync: what was written survives the death of the process
 (not of the machine). A frame is u32 length, u32 CRC-32 of the payload (both little-endian), payload.

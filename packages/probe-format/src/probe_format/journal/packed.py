@@ -1,4 +1,7 @@
-"""Keep the rows of a step in their order, the older ones compressed: there may be millions, each read once more."""
+"""Keep the rows of a step (of records, calls and stacks) in memory and in order, the older ones compressed.
+
+There may be millions. As they are read, rows that came under the same name become one.
+"""
 
 import marshal
 import zlib

@@ -1,4 +1,4 @@
-"""Find the folders of the ranks in a dump (spec/layout.md)."""
+"""Find the folders of the ranks in a dump, and tell of which rank, step and mode each one is (spec/layout.md)."""
 
 import contextlib
 import os

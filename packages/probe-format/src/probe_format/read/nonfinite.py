@@ -1,4 +1,4 @@
-"""Find the calls that make values which are not finite, and were not asked for.
+"""Find the records where values begin that are not finite and were not asked for, and say in words how each began.
 
 The rule is in spec/statistics.md (What is not finite).
 """

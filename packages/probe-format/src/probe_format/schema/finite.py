@@ -1,4 +1,7 @@
-"""Say what in a tensor, an argument or a record is not finite (spec/statistics.md, What is not finite)."""
+"""Tell from JSON which values of a tensor, an argument or a record are not finite, and whether a call made them.
+
+The rule is in spec/statistics.md (What is not finite).
+"""
 
 import math
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Encode a numpy array as dump.json and debug.json hold it (spec/statistics.md)."""
+"""Make a numpy array's tensor object for dump.json: dtype, shape, statistics, checksum (spec/statistics.md)."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Write tensor files, ``.npy`` and ``.pt``, with one system call, and read them (spec/layout.md).
+"""Write tensor files from their parts, make the parts of a ``.npy`` file, and load ``.pt`` files by torch.
 
-`pt_file` defines the parts of a ``.pt`` file.
+`pt_file` makes the parts of a ``.pt`` file, `npy_file` reads ``.npy`` files (spec/layout.md).
 """
 
 import contextlib

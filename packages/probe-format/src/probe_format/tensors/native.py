@@ -1,4 +1,4 @@
-"""Compute the statistics of a tensor's memory in one read by `probe_fast` (extra ``fast``), or else by the reference.
+"""Compute the statistics of a tensor's memory in one read by `probe_fast` (extra ``fast``), else by numpy (`stats`).
 
 Both give the same numbers within the bounds of the specification, and the very same extremes and counts.
 """

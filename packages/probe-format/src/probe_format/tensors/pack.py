@@ -1,4 +1,7 @@
-"""Find tensor files in packs, and read them there or where they are files of their own (spec/layout.md, 2.3)."""
+"""Find tensor files in packs, to each of which many are appended, and open them there or under a name of their own.
+
+The head of a pack's entry is made here as well, for whoever writes packs (spec/layout.md, 2.3).
+"""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Read the form of the tensor in a ``.pt`` file and its bytes' checksum, without torch.
+"""Check a ``.pt`` file without torch, and tell its tensor's dtype, shape, place in the file and checksum.
 
 ``torch.load`` checks no checksum and believes the sizes in the file. A file passes here when its zip holds nothing but
 what ``torch.save`` writes, member after member, none of it compressed, and every content has its CRC-32. Time and

@@ -1,4 +1,4 @@
-"""Write a watch file: one frame for each step, each with one write (spec/watch.md)."""
+"""Write the watch file of one process: a row with the norms of each step, written as one frame (spec/watch.md)."""
 
 import math
 import os
