@@ -1,4 +1,4 @@
-"""Keep values in files from which another process maps them."""
+"""Write values to files and read them back with arrays mapped into memory, to share them with the replay process."""
 
 import mmap
 import pickle
