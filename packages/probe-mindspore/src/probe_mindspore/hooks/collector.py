@@ -1,4 +1,4 @@
-"""Build the collector of MindSpore's calls: how it taps gradients, finds parameters, and awaits what collectives write."""
+"""Build the collector of MindSpore's calls: how it taps gradients, finds parameters, awaits collectives' results."""
 
 import functools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Put hooks on tensors, and take them off while MindSpore compiles a graph, so that none becomes part of the graph."""
+"""Put hooks on tensors, and take them off while MindSpore compiles a graph, so that no graph contains a hook."""
 
 import threading
 from collections.abc import Callable, Iterator
