@@ -1,4 +1,4 @@
-"""Write values to files and read them back with arrays mapped into memory, to share them with the replay process."""
+"""Write values to files and map them into memory again, to share them with the process that evaluates graphs."""
 
 import mmap
 import pickle
