@@ -1,4 +1,7 @@
-"""Find out which modules are dumped: MindSpore's Cells, or Modules of a `torch` built on MindSpore (mindtorch)."""
+"""Detect which modules are dumped here, MindSpore's Cells or mindtorch's Modules, and how they are found and named.
+
+mindtorch is a `torch` built on MindSpore. The module to which its `torch` forwards a name is found here as well.
+"""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator

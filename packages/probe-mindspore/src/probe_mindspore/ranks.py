@@ -1,4 +1,6 @@
-"""Find which process this is, from mindspore.communication or, before that is initialised, from the launcher."""
+"""Find this process's rank and the number of processes, from mindspore.communication or, before that is initialised,
+from the launcher.
+"""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Make the Cells that taps call, and hand the messages of these Cells to the present listener."""
+"""Make the Cells by which taps in compiled graphs send messages, and hand these messages to the present listener."""
 
 from collections.abc import Mapping
 from functools import cache

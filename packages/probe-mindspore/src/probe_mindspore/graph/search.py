@@ -1,4 +1,4 @@
-"""Compile a graph with as many taps as MindSpore compiles: all, fewer kinds of them, or none."""
+"""Compile a graph with as many taps as MindSpore accepts: try all first, then fewer kinds of them, then none."""
 
 from collections.abc import Callable
 from enum import IntEnum

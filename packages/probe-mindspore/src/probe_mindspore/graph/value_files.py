@@ -1,4 +1,4 @@
-"""Keep values in files from which another process maps them."""
+"""Write values to files and map them into memory again, to share them with the process that evaluates graphs."""
 
 import mmap
 import pickle

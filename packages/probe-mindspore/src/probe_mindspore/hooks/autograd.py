@@ -1,4 +1,4 @@
-"""Read MindSpore's PyNative autograd as far as Python can: nodes, edges, hooks, backward passes.
+"""Wrap what Python reaches of MindSpore's PyNative autograd: its state, nodes and edges, hooks, backward passes.
 
 Since 2.8 a tensor has the node that made it, and a node has edges and takes hooks, as in torch. 2.7 has hooks on
 tensors only. MindSpore's names for all this begin with an underscore and may change, so only this module uses them.

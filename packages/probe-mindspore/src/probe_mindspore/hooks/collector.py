@@ -1,4 +1,4 @@
-"""Build the collector of MindSpore's calls: how it takes gradients, awaits collectives, finds Cells' parameters."""
+"""Build the collector of MindSpore's calls: how it taps gradients, finds parameters, awaits collectives' results."""
 
 import functools
 from collections.abc import Sequence

@@ -1,4 +1,8 @@
-"""Note the edges of a call's inputs, and find the nodes to hook: those that made its outputs or use its inputs."""
+"""Note the edges of a call's inputs, walk from its outputs to nodes older than the call, and find the nodes to hook.
+
+Each of these knows which of its gradients belong to which input. A compiled graph may drop edges when it runs: its
+edges are then read once more, in the backward pass.
+"""
 
 from __future__ import annotations
 

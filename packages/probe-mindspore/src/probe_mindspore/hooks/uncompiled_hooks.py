@@ -1,4 +1,4 @@
-"""Hook tensors such that no graph is compiled with the hooks."""
+"""Put hooks on tensors, and take them off while MindSpore compiles a graph, so that no graph contains a hook."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Pass calls of functions under @jit(capture_mode="bytecode") to the tap."""
+"""Have calls of functions under @jit(capture_mode="bytecode") recorded, though none of Probe's code is compiled."""
 
 import sys
 import threading

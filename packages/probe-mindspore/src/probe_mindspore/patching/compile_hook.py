@@ -1,4 +1,4 @@
-"""Wrap MindSpore's compilation of graphs for several parts of Probe at once.
+"""Wrap MindSpore's compilation of graphs, and its look-up of names in sources, for several parts of Probe at once.
 
 These parts begin and end in any order: the method ``compile`` is replaced for as long as any of them needs it.
 """

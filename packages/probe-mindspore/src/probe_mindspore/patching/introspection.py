@@ -1,4 +1,7 @@
-"""Let code that inspects, copies or rewrites functions of MindSpore find the originals, as it would without Probe."""
+"""Let code that inspects, copies or rewrites functions of MindSpore find the originals, as it would without Probe.
+
+The calls that saving and loading checkpoints make are not recorded.
+"""
 
 from mindspore import nn
 from probe_runtime import patching

@@ -1,7 +1,7 @@
-"""Find the Cells that functions under @jit(capture_mode="trace") can call: calls of these Cells are not recorded.
+"""Tell which Cells a function under @jit(capture_mode="trace") can call, and record no call while it is traced.
 
-Once traced, such a function runs no Python, so no Cell is called. The objects that the function refers to show which
-Cells its graph contains.
+A call while it is traced builds a graph and computes nothing. Once traced, the function runs no Python, so no Cell is
+called. The objects that the function refers to show which Cells its graph contains.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Compute the norms of tensors by numpy: the CPU build of MindSpore has no kernel for a norm."""
+"""Compute norms of tensors and of their changes by numpy, as the CPU build of MindSpore has no kernel for a norm."""
 
 import math
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Read the numbers of optimizers' updates: gradients, weights, moments, and what an update changed."""
+"""Read the norms of every optimizer update: of gradients, weights, moments, and of what the update changed."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Begin to look for steps as soon as a process has imported its framework, in whatever process of the run that is."""
+"""Begin to look for steps when a process imports its framework, and hand the configuration on to its children."""
 
 import atexit
 import contextlib

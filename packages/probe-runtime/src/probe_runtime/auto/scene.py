@@ -1,4 +1,4 @@
-"""Describe what finding steps needs of a framework, and find the models that optimizers train."""
+"""Keep the optimizers of a process and find the models that they train; a subclass for each framework says how."""
 
 import gc
 import weakref

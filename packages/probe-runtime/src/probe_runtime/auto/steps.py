@@ -1,4 +1,4 @@
-"""Call start, stop and step where a training loop does not: by the calls of its model and its optimizers' updates.
+"""Call start, stop and step for a script that does not: find its steps by calls of models and optimizers' updates.
 
 A step begins with the first training forward (an outermost call of a trained model, with gradients, in training mode,
 not inside a backward pass), and ends with the update. Collecting stops as soon as the update is over, so what the run

@@ -1,7 +1,8 @@
-"""Record the results of collectives, which come in their arguments and often later (spec/dump.md).
+"""Tell when the results of a collective are complete, which come in its arguments and often later (spec/dump.md).
 
 A collective's record has as output all its arguments, after it is complete. One that was started in the
-background is complete when its handle has been waited for, so its output is described then.
+background is complete when its handle has been waited for, so its output is described then. What an argument that
+only receives holds before the call is not recorded.
 """
 
 import threading

@@ -1,4 +1,7 @@
-"""Collect one step: its calls, regions and parameters' gradients, and the counts of what was seen."""
+"""Record what a step has besides calls: regions, parameters' gradients, late numbers, and counts of what was seen.
+
+The calls themselves are recorded by the `Recorder` that a collector holds.
+"""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Define what a framework provides to tap gradients, and tell which of those that arrive are of several places."""
+"""Define what a framework provides to tap gradients, and find the places whose share of a gradient nothing tells."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any

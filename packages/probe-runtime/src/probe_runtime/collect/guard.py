@@ -1,6 +1,6 @@
 """Guard the boundary between a framework and Probe: a fault of Probe is reported, and the user's run goes on.
 
-Everything of Probe that a framework calls is guarded here, except the two taps of `probe_runtime.collect.collector`:
+Everything of Probe that a framework calls is guarded here, except the two taps of `probe_runtime.collect.recorder`:
 they run most often and have the same guard built in.
 """
 

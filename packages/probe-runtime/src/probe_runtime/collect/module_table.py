@@ -1,4 +1,4 @@
-"""Hold the modules and parameters that are tracked, and the names of their records."""
+"""Hold the modules and parameters that are recorded, with the names of their records, and list what has no record."""
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""Hold, for each thread, what it is inside of while calls are collected."""
+"""Hold for each thread the modules and recorded calls that it is inside of, and find the frames of other threads."""
 
 import gc
 import sys

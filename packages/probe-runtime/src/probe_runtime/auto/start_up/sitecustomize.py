@@ -1,4 +1,7 @@
-"""Look for steps in a process that a run under ``probe run`` has started, and do what its own sitecustomize does."""
+"""Look for steps in a process that a run under ``probe run`` has started.
+
+This file hides any other sitecustomize of that process, and so runs it first.
+"""
 
 import importlib.machinery
 import importlib.util
