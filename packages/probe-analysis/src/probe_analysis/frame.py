@@ -1,4 +1,7 @@
-"""Show a result short, as a table in a notebook, as a pandas frame, and as the document of spec/results.md."""
+"""Define how the results of commands (diff, nan, ranks, ...) are shown: the class that they have in common.
+
+A result shows itself as a sentence, a table in a notebook, a pandas frame, and the document of spec/results.md.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,4 +1,7 @@
-"""Align the calls of two runs: module with module, and inside of each the calls in their order."""
+"""Find which call of one run is which call of another, module by module, and list the calls that only one has.
+
+Calls are matched by their name, their module's path, their order, their class, or their position alone.
+"""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Say which layer, and which function, of one run is which of the other, where their names differ."""
+"""Rename layers and functions of one run as another has them, by a mapping file, which is read or drafted here."""
 
 from pathlib import Path
 

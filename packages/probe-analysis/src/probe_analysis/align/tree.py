@@ -1,4 +1,7 @@
-"""Arrange the forward calls of a run as a tree of modules, with names that wrappers do not change."""
+"""Arrange the forward calls of a run as a tree, each inside of the module call around it, without wrappers.
+
+Wrappers (DDP, FSDP, torch.compile, ...) are taken out of the tree, and out of the modules' names.
+"""
 
 from __future__ import annotations
 

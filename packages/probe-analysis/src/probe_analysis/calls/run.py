@@ -1,4 +1,7 @@
-"""Hold the calls of one rank of one step, in order: what each was, where it was made, what it got and what it gave."""
+"""Open a dump as runs (each is one rank of one step), and each run as its calls, in order.
+
+A call tells what was called, where it was made, what it got, and what it gave.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read each run of a dump alone, by an engine; leave out a run that cannot be read, and keep the reason."""
+"""Read each run of a dump by itself, in processes or on Dask; leave out what cannot be read, with the reason."""
 
 from __future__ import annotations
 

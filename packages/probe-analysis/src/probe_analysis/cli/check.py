@@ -1,4 +1,4 @@
-"""Run ``probe check DIR``: say which recorded call is not what its function makes of its inputs, exactly."""
+"""Run ``probe check DIR``: run recorded calls of functions again in float64, and say which results are wrong."""
 
 import argparse
 from collections.abc import Iterator

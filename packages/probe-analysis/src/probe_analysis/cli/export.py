@@ -1,4 +1,7 @@
-"""Run ``probe export DIR -o FOLDER``: write a dump as tables for SQL, curves for TensorBoard, or values."""
+"""Run ``probe export DIR -o FOLDER``: write a dump as tables of Parquet, curves for TensorBoard, or safetensors.
+
+With ``--follow`` each step of a running job is written when it has ended.
+"""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Define the options that several commands of this package have, and write the rows that they choose."""
+"""Define the options that several commands share, and print or write their results in the format asked for."""
 
 import argparse
 import csv

@@ -1,4 +1,4 @@
-"""Run ``probe ranks DIR``: say in a sentence where ranks that should agree do not, then show the rest."""
+"""Run ``probe ranks DIR``: compare ranks where they should agree, and name the first place where they do not."""
 
 import argparse
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Run ``probe trend DIR``: say which layer's gradients, weights or activations changed most, then show the others."""
+"""Run ``probe trend DIR``: follow gradients, weights, ... over steps, layers and ranks; list or draw what changed."""
 
 import argparse
 import sys

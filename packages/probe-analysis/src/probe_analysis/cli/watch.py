@@ -1,4 +1,4 @@
-"""Run ``probe watch DIR``: show a run with task `watch` while it goes on, or once, for a script."""
+"""Run ``probe watch DIR``: show a run of task `watch` live: norms, what is not finite, ranks that stopped writing."""
 
 from __future__ import annotations
 

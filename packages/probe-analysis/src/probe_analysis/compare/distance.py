@@ -1,4 +1,7 @@
-"""Measure how far two tensors are apart, by their records or their saved values; find other arguments that differ."""
+"""Measure how far two tensors are apart, by their recorded statistics or their saved values.
+
+Arguments of calls that are no tensors (numbers, flags, texts) are compared here as well.
+"""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Tell how precise each dtype is. Dtypes have one name here, whatever the framework."""
+"""Give each dtype one name, whatever the framework, and tell the precision and range of floating-point ones."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Say what an honest difference is: how far rounding alone takes the recorded numbers of two tensors apart.
+"""Say how far rounding alone takes the recorded numbers of two tensors apart, and which limits a fault exceeds.
 
 The model: each element of a tensor has a relative error of its own, of the size e, the *level*. Each of the four
 statistics then estimates e by itself, so that a fault, which moves one of them more than the others, stands out.

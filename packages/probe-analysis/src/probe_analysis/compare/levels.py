@@ -1,4 +1,7 @@
-"""Work out the level of difference of each tensor that differs between two runs, all at once (model: `level`)."""
+"""Estimate how far rounding would have to take each tensor that differs between two runs, from its statistics.
+
+The statistics are collected while calls are compared; then all tensors are estimated at once (model: `level`).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Say which calls differ by a cause of their own, in the order in which a cause should be looked at.
+"""Find the calls where a difference between two runs begins, rather than follows from other calls, and note why.
 
-Parameters come first, then what is odd in form (a dtype, an argument), then numbers: forward, backward, gradients of
-parameters. Modules are judged first; functions tell where inside of a module it is.
+Parameters are looked at first, then what is odd in form (a dtype, an argument), then numbers: forward, backward,
+gradients of parameters. Modules are judged first; functions tell where inside of a module it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare two dumps: every step and rank that both have, call by call."""
+"""Compare two dumps, every step and rank that both have, call by call, and give one verdict on the whole."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Follow what rounding explains along a run: which level each call's results may have, and how far they exceed it."""
+"""Follow rounding through the calls of two runs: how far it may bring their results apart, and how far these are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find calls whose arguments or forms of tensors (dtype, shape) differ between two runs, but not their siblings'."""
+"""Find calls where an argument, dtype or shape differs between two runs, but not in the same call of other layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Find memory that is written over before anything is computed with it: what it held makes no difference."""
+"""Find calls whose tensors differ between two runs only in memory that is written over before it is used.
+
+What such memory (of `torch.empty`) held makes no difference.
+"""
 
 from collections.abc import Sequence
 

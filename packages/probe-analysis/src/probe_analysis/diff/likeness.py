@@ -1,4 +1,4 @@
-"""Tell whether two runs recorded the same things in the same way, and note what differs and is no finding."""
+"""Tell whether two runs can be compared, and note in words what was not, and what differs without being a cause."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Judge values by what the first run passed on unchanged: in the second run it must be passed on as well."""
+"""Find values that calls pass on unchanged in the first run, but not in the second, and note how far off they are."""
 
 import math
 

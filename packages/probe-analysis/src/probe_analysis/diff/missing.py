@@ -1,4 +1,4 @@
-"""Find the call that only one of two runs has, where that explains what differs after it."""
+"""Find the first call that only one of two runs has and that may be why they differ, and make the verdict on it."""
 
 import bisect
 import math

@@ -1,4 +1,7 @@
-"""Compare what an optimizer made of the gradients in two runs, by sketches of the parameters before and after it."""
+"""Work out how far apart an optimizer's step may have brought each parameter of two runs, given their gradients.
+
+How far each parameter moved along its gradient is compared as well, by sketches.
+"""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

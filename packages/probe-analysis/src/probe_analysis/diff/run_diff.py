@@ -1,4 +1,4 @@
-"""Compare one rank of one step with that of another dump, call by call."""
+"""Compare one rank of one step of two dumps, call by call: the verdict, the calls to blame, what was not compared."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""Say in a sentence what differs first, and where."""
+"""Define the verdict on two runs, and write its sentence: which call differs first, and by what cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write the statistics of each tensor as curves over the steps, in the event files that TensorBoard reads.
+"""Write statistics of tensors, and norms of task `watch`, as curves over the steps, in TensorBoard's event files.
 
 The records are framed by tensorboard's own writer, whose messages the real TensorBoard reads. tensorboardX, which is
 smaller to install, imports torch wherever it finds it, and passes each number through a queue between processes.

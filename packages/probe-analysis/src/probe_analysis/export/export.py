@@ -1,4 +1,7 @@
-"""Export a dump: choose the runs, write each into a folder that is whole or not there, and say what was left out."""
+"""Export a dump as tables, TensorBoard's curves or safetensors, into a folder that is whole or not there.
+
+`Exported` says how much was written, what was left out, and what could not be read.
+"""
 
 import contextlib
 import json

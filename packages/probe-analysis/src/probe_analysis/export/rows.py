@@ -1,4 +1,4 @@
-"""Make the rows of the tables out of the calls of a run, one record at a time, and count them."""
+"""Make the rows of the exported tables out of the calls of a run, one record at a time, and count them."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Write runs as tables of Parquet, each run into files of its own (spec/export.md)."""
+"""Write the tables of spec/export.md as Parquet, each rank of a step and each watch file in files of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Divide ranks by what they hold, and say in words where ranks that should agree do not."""
+"""Divide ranks by which tensors they hold, and define a disagreement: ranks that should agree, and do not.
+
+Tensors are told apart by marks: their checksums or, where these are not there, their statistics.
+"""
 
 import math
 import struct

@@ -1,4 +1,4 @@
-"""Group ranks by what they hold: a set of ranks is the bits of a number, and each content has the set that has it."""
+"""Tell which ranks hold which content, each set of ranks being the bits of a number, and unite such tables."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from functools import reduce

@@ -1,4 +1,4 @@
-"""Say in words where ranks that should agree on something do not."""
+"""Judge whether ranks agree where they should, and put in words where they do not, or where some lack a call."""
 
 from __future__ import annotations
 

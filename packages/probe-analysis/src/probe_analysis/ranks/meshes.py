@@ -1,4 +1,4 @@
-"""Find DTensors that ranks of a mesh should agree on: ranks apart only along replicated dimensions hold copies."""
+"""Find what ranks of a device mesh should agree on in DTensors: the form, and the content where it is replicated."""
 
 from __future__ import annotations
 

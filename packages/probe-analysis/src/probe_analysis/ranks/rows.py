@@ -1,4 +1,4 @@
-"""Put the calls of a step's ranks side by side, and find which rank stopped first."""
+"""Put the calls of a step's ranks side by side; find the calls that only some make, and which rank stopped first."""
 
 from collections.abc import Mapping, Sequence
 

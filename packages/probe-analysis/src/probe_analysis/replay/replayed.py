@@ -1,4 +1,4 @@
-"""Run one recorded call again, forward and backward, and measure each of its results."""
+"""Run one recorded call again in float64, forward and backward, and measure how far off its recorded results are."""
 
 import math
 import resource

@@ -1,4 +1,4 @@
-"""Write what was found, for the page: how two runs differ, the verdict on them, and where NaN or infinity begins."""
+"""Put findings into data for the report's page: how two runs differ, the verdict, where NaN or infinity begins."""
 
 import math
 from collections.abc import Mapping, Sequence
