@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 from probe_analysis.compare.distance import compare_arguments, compare_elements, distance
 from probe_analysis.compare.dtypes import dtype_name, eps_of
+from probe_analysis.compare.estimates import beyond, level_of
 from probe_analysis.compare.level import ROUNDINGS, own_level, sketched
-from probe_analysis.compare.levels import beyond, level_of
 from probe_format.tensors import array_object
 
 FLOATS = nps.arrays(

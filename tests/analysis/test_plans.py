@@ -16,7 +16,7 @@ from plain_dump import below, write
 from probe_analysis import diff, first_non_finite, in_processes, ranks, trend
 from probe_analysis.calls.compact_run import Shared
 from probe_analysis.diff.run_diff import RankStep
-from probe_analysis.frame import Framed
+from probe_analysis.result import Framed
 from probe_format.cli.main import main
 from probe_format.errors import FormatError
 from rank_dumps import changed

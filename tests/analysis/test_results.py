@@ -11,7 +11,7 @@ import plain_dump
 import probe_analysis
 import pytest
 from jsonschema import Draft202012Validator
-from probe_analysis.frame import VERSION, Framed
+from probe_analysis.result import VERSION, Framed
 from probe_format.cli.main import main
 from rank_dumps import changed, run_ranks
 

@@ -108,7 +108,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"face"},
     ),
     "probe_analysis": (
-        {"compare", "frame", "whole_file"},
+        {"compare", "result", "whole_file"},
         {"calls"},
         {"align", "export", "nonfinite", "replay"},
         {"diff", "ranks", "trend"},
@@ -141,7 +141,7 @@ OPTIONAL = {
     ),  # gives back bfloat16 and float8 as such where it is installed
     ("probe_format.tensors.files", "torch"),  # the one place that opens a .pt file
     ("probe_format.checksum", "isal"),  # the extra "fast"
-    ("probe_analysis.frame", "pandas"),  # the extra "pandas"
+    ("probe_analysis.result", "pandas"),  # the extra "pandas"
     ("probe_analysis.trend.picture", "matplotlib"),  # the extra "plot"
     ("probe_analysis.export.tables", "pyarrow"),  # the extra "export"
     ("probe_analysis.export.store", "fsspec"),  # the same

@@ -9,7 +9,7 @@ from pathlib import Path
 import probe_format
 import pytest
 from corpus_cases import CORPUS, PROBE, copied, dumped, ranks_of
-from probe_format.cli import commands
+from probe_format.cli import dump_commands
 from probe_format.cli.main import main, versions
 from probe_format.errors import UsageError
 from probe_format.tensors import native
@@ -463,7 +463,7 @@ def test_ctrl_c_ends_a_command_without_a_traceback(capsys, monkeypatch):
     def stopped(path):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "open", stopped)
+    monkeypatch.setattr(dump_commands, "open", stopped)
     assert run(capsys, "show", PROBE / "complete") == (130, "", "probe show: stopped.\n")
     monkeypatch.setattr("probe_format.cli.main.added_commands", lambda: stopped(""))  # while it is loaded
     assert run(capsys, "diff", "a", "b") == (130, "", "probe: stopped.\n")

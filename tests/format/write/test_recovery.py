@@ -217,13 +217,17 @@ def test_a_pack_of_a_killed_run_without_a_whole_entry_is_no_success(tmp_path, ca
 
 
 def test_a_rank_that_is_not_unpacked_keeps_no_other_from_it(tmp_path, capsys):
-    goes_on, whole = (packed(tmp_path / name, case)[0] for name, case in (("0", "packed_torn"), ("1", "packed")))
+    goes_on, whole = (
+        packed(tmp_path / name, case)[0] for name, case in (("0", "packed_torn"), ("1", "packed"))
+    )
     step = tmp_path / "step0"
     for number, rank in enumerate((goes_on, whole)):
         shutil.move(rank, step / f"rank{number}")
     assert probe(["unpack", str(tmp_path)]) == 1
     out, err = capsys.readouterr()
-    assert "step0/rank1" in out and "step0/rank0/records.journal is of a run that goes on or was killed" in err
+    assert (
+        "step0/rank1" in out and "step0/rank0/records.journal is of a run that goes on or was killed" in err
+    )
     packs = [(step / f"rank{number}" / "dump_tensor_data" / "000.pack").exists() for number in range(2)]
     assert packs == [True, False]
 

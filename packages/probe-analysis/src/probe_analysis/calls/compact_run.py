@@ -21,8 +21,8 @@ from probe_format.schema import Document, Parts, Side, Value, is_tensor, others,
 from probe_format.schema import tensors as all_tensors
 from probe_format.statistics import WHOLE
 
+from probe_analysis.compare.estimates import SIDES, Column
 from probe_analysis.compare.level import Size, own_level, size_of, unit_of
-from probe_analysis.compare.levels import SIDES, Column
 
 from .run import Call, Run
 from .tabled import Tables, statistic

@@ -7,7 +7,8 @@ from probe_format.cli import Command, add_dump, add_part, shown
 
 from probe_analysis.replay.check import Check, check
 
-from .options import add_number, add_table, part, show
+from .options import add_number, add_table, part
+from .output import show
 
 
 def _run(arguments: argparse.Namespace) -> int:

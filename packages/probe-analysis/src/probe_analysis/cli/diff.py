@@ -14,7 +14,8 @@ from probe_analysis.diff.diff import Diff, diff
 from probe_analysis.replay.decide import decide
 from probe_analysis.whole_file import write_whole
 
-from .options import add_comparison, add_engine, add_table, comparison, engine, part, show
+from .options import add_comparison, add_engine, add_table, comparison, engine, part
+from .output import show
 
 #: How many runs (a rank of a step each) are told one by one.
 _MOST = 32

@@ -8,7 +8,8 @@ from probe_format.errors import FormatError
 
 from probe_analysis.nonfinite.first import Finding, NonFinite, first_non_finite
 
-from .options import add_engine, add_number, add_table, engine, part, show
+from .options import add_engine, add_number, add_table, engine, part
+from .output import show
 
 
 def _run(arguments: argparse.Namespace) -> int:

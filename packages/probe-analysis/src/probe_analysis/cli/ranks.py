@@ -9,7 +9,8 @@ from probe_format.errors import UsageError
 from probe_analysis.ranks.disagreement import WHY, ranks_text
 from probe_analysis.ranks.ranks import Ranks, ranks
 
-from .options import add_engine, add_number, add_table, engine, show
+from .options import add_engine, add_number, add_table, engine
+from .output import show
 
 _MOST = 1_000_000  #: ranks in a group; more is taken for a typing error
 _CODES = {"agree": 0, "disagree": 1, "nothing compared": 2}

@@ -13,7 +13,8 @@ from probe_analysis.trend.series import Series, magnitude
 from probe_analysis.trend.sources import QUANTITIES, STATISTICS
 from probe_analysis.trend.trend import Trend, trend
 
-from .options import SUFFIXES, add_engine, add_table, engine, part, show
+from .options import add_engine, add_table, engine, part
+from .output import SUFFIXES, show
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -14,7 +14,8 @@ from probe_analysis.live.job import Job, State
 from probe_analysis.live.screen import show
 from probe_analysis.trend.picture import sparkline
 
-from .options import add_number, table
+from .options import add_number
+from .output import table
 
 _MOST = 10
 

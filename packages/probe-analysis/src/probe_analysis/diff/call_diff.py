@@ -26,8 +26,8 @@ from probe_analysis.compare.distance import (
     compare_elements,
     distance,
 )
+from probe_analysis.compare.estimates import SIDES, Level, Told
 from probe_analysis.compare.level import LIMITS, mark_of, own_level, unit_of
-from probe_analysis.compare.levels import SIDES, Level, Told
 
 from .in_floats import FloatRecords
 

@@ -14,14 +14,14 @@ from probe_format.names import with_direction
 
 from probe_analysis.calls.run import GRADIENTS
 from probe_analysis.compare.distance import ArgumentDifference
+from probe_analysis.compare.estimates import beyond
 from probe_analysis.compare.level import CONVERTED, PARAMETER, ROUNDINGS, STEPPED
-from probe_analysis.compare.levels import beyond
 
 from .call_diff import CallDiff, Cause, ValueDiff
 from .course import Course
-from .expected import score
 from .form import ALMOST, OddForms
 from .moves import Moves, Name
+from .rounding import score
 
 _NEAR = 6
 """A difference beyond the limit may have begun up to so many calls before, where it exceeded `ALMOST` of it."""

@@ -18,8 +18,8 @@ from probe_format.statistics import WHOLE
 from probe_analysis.align.alignment import Alignment
 from probe_analysis.calls.compact_run import CompactRun
 from probe_analysis.calls.run import Call
+from probe_analysis.compare.estimates import SIDES, Column, Levels
 from probe_analysis.compare.level import unit_of
-from probe_analysis.compare.levels import SIDES, Column, Levels
 
 from .call_diff import CallDiff
 

@@ -13,7 +13,7 @@ from probe_analysis.calls.compact_run import letting_go
 from probe_analysis.calls.engine import Engine, in_process
 from probe_analysis.calls.run import Call, Progress, Run, Source, runs_of
 from probe_analysis.calls.skipped import Skipped
-from probe_analysis.frame import Framed
+from probe_analysis.result import Framed
 
 from .earlier import Past
 from .pairing import Options, Pairing

@@ -12,7 +12,7 @@ from probe_analysis.compare.distance import ArgumentDifference
 
 from .call_diff import CallDiff, Cause, ValueDiff
 from .course import Course
-from .expected import score
+from .rounding import score
 
 ALMOST = 0.7
 """The share of its limit from which on a difference in numbers confirms another cause."""

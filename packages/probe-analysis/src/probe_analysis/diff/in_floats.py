@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 from probe_format.schema import writes_into
 
 from probe_analysis.calls.compact_run import RecordForm
-from probe_analysis.compare.levels import SIDES, Column, Told
+from probe_analysis.compare.estimates import SIDES, Column, Told
 
 _OUT = SIDES.index("out")
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from probe_analysis.calls.run import GRADIENTS
+from probe_analysis.compare.estimates import SIDES
 from probe_analysis.compare.level import COHERENT, PASSED, SUMMED
-from probe_analysis.compare.levels import SIDES
 
 from .course import Course
 

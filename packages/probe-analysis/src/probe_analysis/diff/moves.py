@@ -12,8 +12,8 @@ from attrs import frozen
 
 from probe_analysis.align.alignment import Pair
 from probe_analysis.calls.run import GRADIENTS
+from probe_analysis.compare.estimates import level_of
 from probe_analysis.compare.level import along, unit_of
-from probe_analysis.compare.levels import level_of
 
 from .call_diff import CallDiff, Comparison, Tensor
 from .pairing import Pairing

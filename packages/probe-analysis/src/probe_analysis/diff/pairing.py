@@ -12,7 +12,7 @@ from probe_analysis.align.alignment import Alignment, align
 from probe_analysis.align.mapping import Mapping as Names
 from probe_analysis.calls.compact_run import CompactRun, Shared
 from probe_analysis.calls.run import Run
-from probe_analysis.compare.levels import SIDES
+from probe_analysis.compare.estimates import SIDES
 
 from .call_diff import Comparison
 

@@ -15,14 +15,14 @@ from probe_analysis.calls.run import GRADIENTS, Call, Progress, Run
 
 from .call_diff import CAUSES, CallDiff, Comparison
 from .causes import Causes
+from .comparability import no_causes, not_compared, recorded_otherwise, unlike, what_is_in
 from .course import Course, other_functions
 from .earlier import Earlier
-from .expected import expect
-from .idle import idle_calls
-from .likeness import no_causes, not_compared, recorded_otherwise, unlike, what_is_in
 from .missing import MissingCall
 from .moves import Moves
 from .pairing import Pairing
+from .rounding import expect
+from .unused_memory import idle_calls
 from .verdict import Verdict, also, verdict_of
 
 #: Called with each call that is compared, its record's marks and what is in it: the first run's, then the second's.

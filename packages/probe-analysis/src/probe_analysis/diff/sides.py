@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from probe_analysis.calls.run import GRADIENTS
-from probe_analysis.compare.levels import Column
+from probe_analysis.compare.estimates import Column
 
 from .call_diff import CallDiff
 from .course import Course

@@ -17,7 +17,7 @@ from probe_format.schema import Value
 from probe_analysis.calls.engine import Engine, in_process
 from probe_analysis.calls.run import AtCall, Call, Progress, Run, Source, runs_of
 from probe_analysis.calls.skipped import Skipped
-from probe_analysis.frame import Framed
+from probe_analysis.result import Framed
 
 from .lookout import Lookout, Risk
 

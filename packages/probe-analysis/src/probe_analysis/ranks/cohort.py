@@ -17,8 +17,8 @@ from probe_analysis.calls.run import GRADIENTS, Call
 from .expected import in_update, is_divided
 from .given import RUNNING
 from .held import MOST, Kind, Piles, lowest, united
-from .rows import collective
 from .sheet import Layout, Sheet
+from .side_by_side import collective
 
 #: The order of a record, a slot in it, and the kind of content that is compared there.
 Cell = tuple[int, str, Kind]

@@ -17,8 +17,8 @@ from probe_analysis.compare.level import LIMITS, own_level
 
 from .expected import Expected, draws, in_update, moves
 from .held import all_of, bits_of, lowest, ranks_in
-from .rows import collective
 from .sheet import Layout, Sheet, parts_in
+from .side_by_side import collective
 
 _TENSORS = ("torch.Tensor", "mindspore.Tensor")
 #: A sheet, rows of it as bits, and the columns of a call's results.

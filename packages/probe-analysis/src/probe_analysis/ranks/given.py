@@ -15,10 +15,10 @@ from probe_analysis.calls.compact_run import CompactRun
 from probe_analysis.calls.run import Call
 from probe_analysis.compare.level import LIMITS, own_level
 
-from .disagreement import held_in, mark, trusted
 from .expected import Expected, in_update, is_divided, moves
 from .held import MOST, Held, Kind, Piles, all_of, united, within
-from .rows import collective
+from .marks import held_in, mark, trusted
+from .side_by_side import collective
 
 _DEVICE = re.compile(r":\d+$")
 RUNNING = ("running_mean", "running_var")

@@ -12,11 +12,11 @@ from probe_analysis.align.sequence import aligned
 from probe_analysis.calls.compact_run import RecordForm
 from probe_analysis.calls.run import Call
 
-from .disagreement import held_in
 from .expected import Expected
 from .held import Held, Piles, all_of, bits_of, joined, lowest, united
-from .rows import Missing, collective
+from .marks import held_in
 from .sheet import Sheet
+from .side_by_side import Missing, collective
 
 #: Function -> the argument with its result, by position the first; it is the same on every rank of the group.
 _RESULTS = {"all_reduce": "tensor", "broadcast": "tensor", "all_reduce_coalesced": "tensors"}

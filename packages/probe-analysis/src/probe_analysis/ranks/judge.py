@@ -10,11 +10,12 @@ from probe_format.values import plain
 from probe_analysis.calls.run import GRADIENTS, Call
 from probe_analysis.compare.distance import distance
 
-from .disagreement import Disagreement, odd_of, parted, ranks_text
+from .disagreement import Disagreement, odd_of, ranks_text
 from .expected import Expected
 from .held import MOST, in_order, lowest, ranks_in
+from .marks import parted
 from .meshes import global_form
-from .rows import Missing
+from .side_by_side import Missing
 
 #: Takes which ranks hold what; returns the ranks at fault where no majority tells, and a further sentence.
 More = Callable[[Mapping[int, Mapping[str, object]]], tuple[int, str]]

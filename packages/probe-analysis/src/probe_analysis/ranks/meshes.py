@@ -14,11 +14,11 @@ from probe_analysis.calls.compact_run import CompactRun, RecordForm
 from probe_analysis.calls.run import Call
 from probe_analysis.compare.level import LIMITS, own_level
 
-from .disagreement import held_in, mark
 from .expected import Expected, is_placed
 from .held import Piles, joined, united
-from .rows import collective
+from .marks import held_in, mark
 from .sheet import Layout, Sheet
+from .side_by_side import collective
 
 #: How many contents are kept of one tensor.
 _MOST = 256

@@ -12,12 +12,12 @@ from probe_analysis.calls.compact_run import letting_go
 from probe_analysis.calls.engine import Engine, in_process
 from probe_analysis.calls.run import Call, Progress, Run, Source, runs_of
 from probe_analysis.calls.skipped import Skipped
-from probe_analysis.frame import Framed
+from probe_analysis.result import Framed
 
 from .disagreement import Disagreement, ranks_text
 from .held import all_of, bits_of, lowest, ranks_in
 from .replicas import History, Replicas, replicas_of, weights_of
-from .rows import Stop
+from .side_by_side import Stop
 from .step import compare_step
 from .summary import RankBlock, StepSummary, summarised
 

@@ -11,12 +11,13 @@ from attrs import define, evolve, field, frozen
 from probe_analysis.calls.run import GRADIENTS, Call
 
 from .cohort import PART, Cell, Cohort
-from .disagreement import held_in, mark, ranks_text
+from .disagreement import ranks_text
 from .expected import is_divided
 from .given import Given
 from .groups import PIPES
 from .held import Held, Piles, all_of, bits_of, lowest, ranks_in
-from .rows import Joint, Stop, collective
+from .marks import held_in, mark
+from .side_by_side import Joint, Stop, collective
 
 
 @frozen

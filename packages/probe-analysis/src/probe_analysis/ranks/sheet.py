@@ -18,8 +18,8 @@ from probe_format.statistics import WHOLE
 
 from probe_analysis.calls.compact_run import CompactRun, RecordForm, Tensors
 
-from .disagreement import mark, telling, trusted
 from .held import Piles, lowest
+from .marks import mark, telling, trusted
 
 _FACTORS = np.array(
     [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], "uint64"

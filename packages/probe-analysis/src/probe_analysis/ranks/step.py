@@ -13,14 +13,15 @@ from probe_format.schema import Parts, Value
 from probe_analysis.calls.run import Call, Progress
 
 from .cohort import Cohort, kind_of
-from .disagreement import Disagreement, Reason, ranks_text, sums_in, unreduced
+from .disagreement import Disagreement, Reason, ranks_text, unreduced
 from .expected import Expected, is_divided, reason_of
 from .given import Given, JointRow, inputs_of
 from .groups import is_collective
 from .held import Held, Kind, Piles, all_of, lowest, ranks_in, within
 from .judge import absence, judged
+from .marks import sums_in
 from .replicas import History, Replicas, Shares, note_inputs, shares_of
-from .rows import Joint, Missing, collective, rows_of, stop_of
+from .side_by_side import Joint, Missing, collective, rows_of, stop_of
 from .summary import StepSummary, order_of
 
 

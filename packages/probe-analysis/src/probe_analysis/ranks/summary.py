@@ -22,8 +22,8 @@ from .groups import Group, Made, made_by, settled
 from .held import all_of, bits_of, joined, lowest
 from .judge import absence, judged
 from .meshes import Meshes, placed_by, places_on, settled_mesh
-from .rows import Missing
 from .sheet import Sheet
+from .side_by_side import Missing
 
 #: How many disagreements, and lost ranks, are kept of all that were found while ranks were read; the first ones.
 _MOST, _MOST_LOST = 1000, 16

@@ -10,7 +10,7 @@ from probe_format.names import with_direction
 
 from probe_analysis.calls.run import Call, Progress, Run, Source, runs_of
 from probe_analysis.calls.skipped import Skipped
-from probe_analysis.frame import Framed
+from probe_analysis.result import Framed
 
 from .replayed import MEMORY, Replayed, replay
 from .replayer import replayer_of

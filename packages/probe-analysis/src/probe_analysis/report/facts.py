@@ -19,7 +19,7 @@ from probe_format.values import plain
 from probe_analysis.calls.run import Call
 from probe_analysis.compare.distance import as_float
 from probe_analysis.compare.dtypes import dtype_name
-from probe_analysis.compare.levels import SIDES
+from probe_analysis.compare.estimates import SIDES
 from probe_analysis.nonfinite.lookout import Lookout
 
 from .page import Numbering, numbers, whole

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from probe_analysis.calls.run import AtCall
-from probe_analysis.compare.levels import SIDES
+from probe_analysis.compare.estimates import SIDES
 from probe_analysis.diff.call_diff import CAUSES, CallDiff
 from probe_analysis.diff.diff import Diff
 from probe_analysis.diff.run_diff import RunDiff

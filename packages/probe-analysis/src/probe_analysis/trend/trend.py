@@ -18,7 +18,7 @@ from probe_format.watch import WatchFile, watch_files
 from probe_analysis.calls.engine import Engine, in_process
 from probe_analysis.calls.run import Progress, Run, Source, runs_of
 from probe_analysis.calls.skipped import Skipped
-from probe_analysis.frame import Framed
+from probe_analysis.result import Framed
 
 from .sentence import sentence_of
 from .series import Point, Series, span, without_first_zeros

@@ -116,7 +116,9 @@ def _positive(text: str) -> int:
 
 
 def _work(arguments: argparse.Namespace) -> int:
-    from .commands import RUN  # only now: help and a wrong word are answered without numpy and the reader
+    from .dump_commands import (
+        RUN,  # only now: help and a wrong word are answered without numpy and the reader
+    )
 
     return RUN[arguments.command](arguments)
 

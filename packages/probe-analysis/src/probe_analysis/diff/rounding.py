@@ -14,8 +14,8 @@ from probe_format.names import OPTIMIZER, with_direction
 from probe_format.schema import Side, writes_into
 
 from probe_analysis.calls.run import GRADIENTS, Call
+from probe_analysis.compare.estimates import beyond, level_of
 from probe_analysis.compare.level import ALONE, EXACT, GAIN, NARROW, ROUNDINGS
-from probe_analysis.compare.levels import beyond, level_of
 
 from .call_diff import CallDiff, Cause
 from .course import Course

@@ -1,0 +1,92 @@
+"""Print the result of a command, or write all of it to a file: as a table, Markdown, CSV or JSON."""
+
+import argparse
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from probe_format.terminal import say, tell
+
+from probe_analysis.result import Framed
+from probe_analysis.whole_file import write_whole
+
+Rows = Sequence[Mapping[str, Any]]
+Writer = Callable[[Rows], str]
+
+
+def show(
+    command: str,
+    found: Framed,
+    arguments: argparse.Namespace,
+    story: Iterable[str],
+    rows: Sequence[Any] = (),
+    more: str = "",
+    row: Callable[[Any], Mapping[str, Any]] = dict,
+    total: int = 0,
+) -> None:
+    """Print a result for people, and write all of it to ``--output``; or print that, for a program.
+
+    rows: what people are shown below the story. more: what there is when they are not shown all.
+    row: makes the cells of one of them. total: how many rows there are, where these are only the first.
+    """
+    place, form = arguments.output, arguments.format
+    form = SUFFIXES.get(Path(place).suffix.lower(), form) if place and form == "table" else form
+    if form != "table" and not place:
+        say(*_text(command, found, form).split("\n"))  # for a program: nothing else on standard output
+        tell(found.sentence, *found.remarks)
+        return
+    say(*story, *(f"note: {remark}" for remark in found.remarks))
+    if rows[: arguments.rows] and not place:
+        say("", *table([*map(row, rows[: arguments.rows])], "table").split("\n"))
+        if (left := max(total, len(rows)) - arguments.rows) > 0:
+            say(f"... and {left} {more}: --rows N or -o FILE shows them")
+    if place:  # where it cannot be written, what was found is on the terminal
+        write_whole(place, _text(command, found, form) + "\n")
+
+
+def _text(command: str, found: Framed, form: str) -> str:
+    document = found.document(command)
+    return json.dumps(document, indent=1) if form == "json" else table(document["rows"], form)
+
+
+def table(rows: Rows, form: str) -> str:
+    """Return the rows in one of `FORMATS` but json; the keys of the first row are the columns. Empty without rows.
+
+    Numbers are rounded to 6 digits where people read them, and written whole where programs do.
+    """
+    return _WRITERS[form](rows) if rows else ""
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "" if value is None else str(value)
+
+
+def _terminal(rows: Rows) -> str:
+    lines = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join("  ".join(line).rstrip() for line in padded)
+
+
+def _markdown(rows: Rows) -> str:
+    lines = [list(rows[0]), ["---"] * len(rows[0])]
+    lines += [[_cell(value).replace("|", "\\|") for value in row.values()] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _csv(rows: Rows) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue().rstrip("\n")
+
+
+_WRITERS: dict[str, Writer] = {"table": _terminal, "markdown": _markdown, "csv": _csv}
+FORMATS = (*_WRITERS, "json")
+SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".txt": "table"}
