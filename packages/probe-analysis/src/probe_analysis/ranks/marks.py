@@ -1,4 +1,4 @@
-"""Tell the tensors of ranks apart by marks, a checksum or else the statistics, and group ranks whose marks are equal."""
+"""Tell tensors of ranks apart by marks, checksums or else statistics, and group the ranks whose marks are equal."""
 
 import math
 import struct
