@@ -1,4 +1,4 @@
-"""Find the kernels, and their tensors, that a line of the user's script became."""
+"""Find the operators of MindSpore's graphs that a line of the user's script became, and their dumped kernels."""
 
 import re
 from collections.abc import Iterator, Sequence
