@@ -1,6 +1,6 @@
 """Compute the statistics of torch tensors (spec/statistics.md).
 
-CPU tensors are read in place through numpy. Tensors on an accelerator are reduced there and fetched many at
+Tensors on a CPU are read at their address. Tensors on an accelerator are reduced there and fetched many at
 a time, so that Probe does not synchronise the device in the middle of a step.
 """
 
