@@ -1,6 +1,8 @@
-"""Let a wrapper learn whether a call goes to the tap: patches are applied, and this thread is not muted.
+"""Tell wrappers whether calls are to be recorded: only while patches are applied, and not in a thread that is muted.
 
-Also label calls, and know in each thread which replacement is being called, so that one call is recorded once.
+While patches are applied, a framework's `Switch` holds the tap: the function that wrappers hand their calls to, which
+records them. `muted` and `quiet` keep what this thread calls out of the records. `Nested` has a call recorded once
+where several replacements of Probe's are called for it. `Label` says what a function is called in the records.
 """
 
 import functools
