@@ -1,4 +1,7 @@
-"""Run the code of modules that are imported within a context, such as one in which the originals are in place."""
+"""Have each module that is imported run its code inside a context that the caller gives (a `with` around its import).
+
+One such context has the functions that Probe replaces put back meanwhile; another acts once a framework is imported.
+"""
 
 import importlib.abc
 import sys
