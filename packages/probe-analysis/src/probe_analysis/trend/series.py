@@ -1,4 +1,4 @@
-"""Hold the values that one tensor of a layer takes over steps and ranks, and measure how much they change."""
+"""Hold one number of a tensor, such as its norm, for each step and rank, and tell by how many times it differs."""
 
 from __future__ import annotations
 
