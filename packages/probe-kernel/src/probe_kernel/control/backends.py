@@ -1,4 +1,7 @@
-"""List MindSpore's backends: which keys each one's control file has, and what each can do."""
+"""List the ways in which MindSpore itself can dump kernels (its backends, CPU to Ascend), and what each can do.
+
+Each has a control file, MindSpore's JSON that says what to dump: its name, its keys, and the values that some allow.
+"""
 
 from attrs import evolve, frozen
 from probe_format.errors import ConfigError, Problem
