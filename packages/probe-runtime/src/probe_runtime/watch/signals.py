@@ -1,4 +1,8 @@
-"""Note which of the signals named under `when` have come, and hand each on to the run's own handler for it."""
+"""Note which of the signals that the key `when` names have come, and hand each on to the run's own handler for it.
+
+`when` is the key of the configuration that lists conditions: the steps around one that meets any of them are kept.
+That a signal came, such as SIGUSR1, is one of these conditions.
+"""
 
 import contextlib
 import signal
