@@ -1,4 +1,9 @@
-"""Turn one run into data of the HTML report: its calls as columns of numbers, and its report.json as tables."""
+"""Turn one run into data of the HTML report: its calls as columns of numbers, and how it was recorded as texts.
+
+How it was recorded is told by one sentence and by tables: what Probe did not see, which filters matched nothing,
+where Probe itself failed, how many calls there were. This comes from the header of dump.json and from report.json,
+or, where the run did not end, from its journal.
+"""
 
 from array import array
 from collections.abc import Sequence
