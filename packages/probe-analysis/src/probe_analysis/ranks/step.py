@@ -1,4 +1,4 @@
-"""Compare the ranks of one step, once all of them are read and summarised."""
+"""Compare the ranks of one step, once all of them are read, and list what should agree among them and does not."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase

@@ -1,4 +1,4 @@
-"""Find the tensors of a quantity in one run (gradients, weights, activations), and one statistic of each tensor."""
+"""Find the tensors of a quantity in a run (gradients, weights, updates, moments, activations), and a number of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write one rank's dump: events to the journal as they happen, the JSON files when a step ends."""
+"""Write one rank's part of a step: events to the journal as they happen, the JSON files when the step ends."""
 
 import contextlib
 import os

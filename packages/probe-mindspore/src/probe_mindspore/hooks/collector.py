@@ -1,4 +1,4 @@
-"""Build the collector of MindSpore's calls: how it taps gradients, finds parameters, awaits collectives' results."""
+"""Build the collector of MindSpore's calls: how it taps gradients, finds parameters, knows what collectives write."""
 
 import functools
 from collections.abc import Sequence
