@@ -1,4 +1,7 @@
-"""Write the tables of spec/export.md as Parquet, each rank of a step and each watch file in files of its own."""
+"""Write the records of a dump, their tensors and other arguments, and the numbers of task `watch` as Parquet tables.
+
+Each rank of a step and each watch file has files of its own. spec/export.md specifies the tables.
+"""
 
 from __future__ import annotations
 

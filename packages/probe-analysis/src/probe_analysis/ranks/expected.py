@@ -1,4 +1,9 @@
-"""Say which tensors of a call replicas should agree on, and why."""
+"""Say which tensors of a call replicas should agree on, and why, and what a tensor or a call is for that question.
+
+Of a tensor: whether its record says that it is divided among ranks, or how it lies on them. Of a call: whether it
+belongs to the update, whether it may return something else each time (random numbers, memory that nobody wrote), and
+whether it only moves or cuts what is there.
+"""
 
 from collections.abc import Mapping
 from typing import Any

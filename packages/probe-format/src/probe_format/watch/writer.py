@@ -1,4 +1,8 @@
-"""Write the watch file of one process: a row with the norms of each step, written as one frame (spec/watch.md)."""
+"""Write the watch file of one process, which gets a row for each step, with the norm of each watched tensor.
+
+A row is written as one frame. Further frames name the tensors, and tell of faults and of what in a step called for
+attention. spec/watch.md specifies the file.
+"""
 
 import math
 import os

@@ -1,4 +1,7 @@
-"""List the files of one folder, with their true names (mapping.csv has those that were too long)."""
+"""List the files of one folder, with their true names (mapping.csv has those that were too long).
+
+What cannot be understood, of the files or of mapping.csv, is told in sentences.
+"""
 
 import os
 import re

@@ -1,4 +1,7 @@
-"""Read a debugger's configuration from its file and arguments, and again where the file has changed (`reload`)."""
+"""Read a debugger's configuration from its file and arguments, and read it again where the file has changed.
+
+Reading again (`reload`) refuses a change of what must stay the same in a running job.
+"""
 
 from __future__ import annotations
 

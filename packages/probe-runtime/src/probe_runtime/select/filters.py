@@ -1,4 +1,8 @@
-"""Select calls by name, as a configuration asks for (spec/config.md)."""
+"""Select the calls of a step that are recorded, by parts of their names and by a first and a last call.
+
+The configuration gives both (its keys `list` and `scope`), and the records whose tensors get files (`tensor_list`).
+What of these matched nothing in a step is told as well. spec/config.md has the rules.
+"""
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence

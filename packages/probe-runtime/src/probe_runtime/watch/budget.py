@@ -1,4 +1,8 @@
-"""Keep what a process writes within `max_bytes` and `min_free_bytes` (spec/config.md)."""
+"""Keep what a process writes within two limits: on the bytes of the run's dump, and on those left free on the disk.
+
+The configuration gives them as `max_bytes` and `min_free_bytes` (spec/config.md). Where one comes near, tensors get
+no files; then the oldest steps are removed, if the run keeps only its last ones; then nothing more is recorded.
+"""
 
 from __future__ import annotations
 

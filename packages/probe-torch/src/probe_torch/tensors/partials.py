@@ -1,4 +1,4 @@
-"""Reduce a tensor on a CUDA device in one launch: rows of partial sums, by a kernel in Triton.
+"""Reduce a tensor on a CUDA device in one launch of a Triton kernel, to rows of extremes, counts and partial sums.
 
 Of P programs, each takes every P-th block of the elements and leaves one row of a table. The host merges the rows in
 their order (`device_table`), so the numbers do not depend on which program ended first.
