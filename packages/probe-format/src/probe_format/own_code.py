@@ -1,4 +1,7 @@
-"""Tell Probe's own stack frames, and a framework's, from the user's."""
+"""Tell Probe's own stack frames, and a framework's, from the user's.
+
+Frames of Probe's own packages are left out of the recorded stacks; those of a framework are kept.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Make every run draw the same random numbers and, on request, use the same algorithms, until undone."""
+"""Seed every random generator and, on request, use deterministic algorithms and turn dropout off, until undone."""
 
 import contextlib
 import importlib

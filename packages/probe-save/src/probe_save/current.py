@@ -1,4 +1,7 @@
-"""Keep the saver of this process: `configure` makes it, `save` and `step` use it."""
+"""Keep the saver of this process: `configure` makes it, `save` and `step` use it.
+
+Without `configure`, the file that the variable PROBE_SAVE_CONFIG names says where and how it saves.
+"""
 
 import os
 import threading

@@ -1,6 +1,7 @@
 """Arrange the forward calls of a run as a tree, each inside of the module call around it, without wrappers.
 
-Wrappers (DDP, FSDP, torch.compile, ...) are taken out of the tree, and out of the modules' names.
+Wrappers (DDP, FSDP, torch.compile, ...) are taken out of the tree, and out of the modules' names. A module of
+the user's own that only one of two runs has around the model can be taken out too.
 """
 
 from __future__ import annotations

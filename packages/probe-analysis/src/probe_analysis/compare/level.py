@@ -1,7 +1,10 @@
 """Say how far rounding alone takes the recorded numbers of two tensors apart, and which limits a fault exceeds.
 
+Say also how far two tensors are apart by their sketches, and give a number by which a pair of tensors is known again.
+
 The model: each element of a tensor has a relative error of its own, of the size e, the *level*. Each of the four
-statistics then estimates e by itself, so that a fault, which moves one of them more than the others, stands out.
+statistics (Max, Min, Mean, Norm) then estimates e by itself, so that a fault, which moves one of them more than the
+others, stands out.
 docs/honest-differences.md derives the formulas and says how each constant was measured.
 """
 

@@ -1,5 +1,7 @@
 """Find the first call, over all ranks, that returns NaN or infinity where it got and was asked for none.
 
+The forward and the backward pass are each told, with the calls that came before, and values close to overflow.
+
 The rule itself is probe-format's (spec/statistics.md, What is not finite), so that ``probe show --bad`` names the same.
 """
 

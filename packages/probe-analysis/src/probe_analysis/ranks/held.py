@@ -1,4 +1,7 @@
-"""Tell which ranks hold which content, each set of ranks being the bits of a number, and unite such tables."""
+"""Tell which ranks hold which content, each set of ranks being the bits of a number, and unite such tables.
+
+Say also which kinds of content are compared between ranks, and how many contents of each kind are kept.
+"""
 
 from collections.abc import Hashable, Iterable, Mapping
 from functools import reduce

@@ -1,4 +1,4 @@
-"""Remove a dump where the user asked for it: an earlier one (`overwrite`), or a step that is not kept (`keep`)."""
+"""Remove a dump as the configuration asks: an earlier one (key `overwrite`), or a step not kept (`keep`)."""
 
 import contextlib
 import errno

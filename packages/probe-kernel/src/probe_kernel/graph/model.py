@@ -1,4 +1,7 @@
-"""Model MindSpore's graph: operators, their types, and the script's lines that made them (read by `ir_text`)."""
+"""Model MindSpore's graph: operators, their types, and the script's lines that made them.
+
+`ir_text` reads it from the text that MindSpore writes of a graph.
+"""
 
 import re
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""Make each call of a function a step: the function that the rule `calls` of the key `step_ends` names."""
+"""Make each call of a function a step: the one that the configuration's key `step_ends` names (rule `calls`)."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""Hold and check the key `keep`: how many of the steps that were dumped last stay on the disk."""
+"""Hold and check the configuration's key `keep`: how many of the steps that were dumped last stay on the disk."""
 
 from attrs import frozen
 

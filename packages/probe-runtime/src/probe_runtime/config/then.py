@@ -1,4 +1,7 @@
-"""Hold and check the key `then`: the level and task of the steps after a condition is met, and how often that is."""
+"""Hold and check the configuration's key `then`: what happens when a condition (of the key `when`) is met.
+
+It says at which level and task the next steps are dumped, how many they are, and how often this happens.
+"""
 
 from attrs import frozen
 from probe_format.task import DUMPING, TASKS

@@ -1,4 +1,8 @@
-"""Tie triggers to a session's framework: what opens the steps that `then` dumps, and which updates scalers skip."""
+"""Tie a session's triggers, which judge its steps by the conditions of the configuration, to its framework.
+
+The framework opens the steps that are dumped because a condition was met, and tells which updates of the parameters
+its loss scalers skipped.
+"""
 
 from contextlib import ExitStack
 

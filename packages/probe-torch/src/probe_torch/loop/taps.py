@@ -1,4 +1,7 @@
-"""Find the forwards, updates and new optimizers of a run, by watching calls of modules, optimizers and scalers."""
+"""Find the forwards, updates and new optimizers of a run, by watching calls of modules, optimizers and scalers.
+
+They tell where the steps of a training loop are, in a script that calls nothing of Probe itself.
+"""
 
 import functools
 from collections.abc import Callable, Iterator
