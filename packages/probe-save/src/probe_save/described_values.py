@@ -1,4 +1,4 @@
-"""Describe the values of one step as JSON and files, whatever framework their tensors are of."""
+"""Describe the values that `save()` gets in one step, and their gradients, as JSON and files, of any framework."""
 
 import itertools
 import threading

@@ -1,4 +1,7 @@
-"""Hold two runs that are compared, and the options of the comparison; read and align them when that is asked for."""
+"""Hold two runs that are compared, and the options of the comparison; read and align them when that is asked for.
+
+Where one program was run twice, this also tells how far apart noise alone takes the values of each record.
+"""
 
 from __future__ import annotations
 

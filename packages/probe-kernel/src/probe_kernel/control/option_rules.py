@@ -1,5 +1,7 @@
-"""Check the options of a kernel dump against each other and against the backend, by the rules (`Rule`) of MindSpore's
-documents.
+"""Check the options of a kernel dump: whether they fit together, and whether the backend knows them.
+
+A backend is one of the ways in which MindSpore itself dumps kernels (`backends`). The rules (`Rule`) are those of
+MindSpore's documents. What is accepted and has no effect on that backend becomes a note.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Read statistic.csv: one line of numbers per tensor, with every header that MindSpore and ACL write."""
+"""Read statistic.csv: one line of numbers per tensor, with every header that MindSpore and ACL write.
+
+A line or a number that cannot be read becomes a sentence; the others are read all the same.
+"""
 
 import csv
 from collections.abc import Iterator

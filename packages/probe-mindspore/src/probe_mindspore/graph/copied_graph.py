@@ -1,4 +1,8 @@
-"""Read what a compiled graph computes, by evaluating a copy of it beside each of its runs."""
+"""Read what a compiled graph computes, by evaluating a copy of it beside each of its runs.
+
+The values for which the copy has taps are recorded. Where the copy computes all that the run does, what both
+return and write is compared, to the bit.
+"""
 
 import _thread
 import itertools

@@ -1,4 +1,7 @@
-"""Replace MindSpore's functions with the wrappers for a while, and put back exactly the originals."""
+"""Replace MindSpore's functions, and a model's Primitives, with wrappers that report their calls, for a while.
+
+Afterwards exactly the originals are put back.
+"""
 
 import functools
 import importlib

@@ -1,4 +1,4 @@
-"""Open the session of a MindSpore debugger that its configuration asks for."""
+"""Open the session of a MindSpore debugger, of the kind that its configuration asks for; refuse what it cannot do."""
 
 import importlib.util
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """Define a key of the configuration, with its check, and list the keys that have no effect.
 
-They are msprobe's keys and sections that Probe does not follow, and the keys that mean nothing under task `watch`.
+They are msprobe's keys and sections that Probe does not follow, and the keys that mean nothing under task `watch`,
+which records norms in every step, and no calls.
 """
 
 from collections.abc import Mapping

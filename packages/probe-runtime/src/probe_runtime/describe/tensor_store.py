@@ -1,4 +1,8 @@
-"""Keep the tensor files of a step: each as a file of its own, or in packs (spec/layout.md of probe-format, 2.3)."""
+"""Keep the tensor files of a step: each as a file of its own, or many in one file, a pack.
+
+A tensor file that is there already can get a second name: a hard link (a copy where there are none), or a short entry
+of the pack. The packs are specified in spec/layout.md of probe-format, 2.3.
+"""
 
 import contextlib
 import itertools

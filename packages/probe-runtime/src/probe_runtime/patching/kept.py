@@ -1,4 +1,4 @@
-"""Find by reference counts the replacements that user code has kept, and put the originals in their place.
+"""Find by reference counts which replacements of functions user code has kept, and put the originals in their place.
 
 Strays are replacements that user code holds where nothing can be changed, as in a local variable.
 """

@@ -1,4 +1,7 @@
-"""Move each number in a value to the next one that its dtype has, up or down: the smallest change there is."""
+"""Copy a value, and move each number in its floating tensors to the next of their dtype, the smallest change.
+
+A seed draws which go up and which go down. Zeros, infinities and NaN stay.
+"""
 
 import copy
 import dataclasses

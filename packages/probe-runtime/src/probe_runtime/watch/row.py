@@ -1,4 +1,8 @@
-"""Gather the numbers of one step, whatever the framework that found them, for its row in the watch file."""
+"""Gather the norms that are found in one step, say which are not finite, and write them as a row of the watch file.
+
+That is the file of task `watch`, which records norms in every step, and no calls. Each framework's package computes
+the norms.
+"""
 
 from collections.abc import Mapping, Sequence
 

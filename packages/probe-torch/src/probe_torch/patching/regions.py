@@ -1,4 +1,7 @@
-"""Mark the regions of a step that are not the model: optimizer, gradient clipping, printing, loading data."""
+"""Mark the regions of a step that are not the model: optimizer, gradient clipping, printing, loading data.
+
+Calls in the first two are recorded under a node of their own; those in the others are left out.
+"""
 
 import functools
 from collections.abc import Callable, Iterator
