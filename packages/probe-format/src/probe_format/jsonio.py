@@ -3,6 +3,8 @@
 orjson silently writes NaN as ``null``, refuses to write integers over 64 bits and reads them as floats;
 msprobe writes bare ``NaN`` tokens, which orjson refuses to read. Callers turn non-finite floats into strings
 with `finite` before they get here; `dumps` handles big integers, `loads` handles those and the bare tokens.
+
+`inert` puts a space before what a spreadsheet takes for a formula, and `meant` takes it out again.
 """
 
 import json

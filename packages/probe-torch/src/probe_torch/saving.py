@@ -1,4 +1,7 @@
-"""Give probe-save what it needs of torch: tensors as JSON, and their gradients by `Tensor.register_hook`."""
+"""Give probe-save what it needs of torch: tensors as JSON, and their gradients by `Tensor.register_hook`.
+
+probe-analysis gets from here the module that runs recorded calls again.
+"""
 
 from __future__ import annotations
 

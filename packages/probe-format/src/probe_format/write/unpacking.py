@@ -1,4 +1,7 @@
-"""Make a file of each tensor in a rank's packs, as msprobe has them (spec/layout.md, 2.3)."""
+"""Make a file of each tensor in a rank's packs, as msprobe has them, and remove the packs (spec/layout.md, 2.3).
+
+A pack is one file that holds what would be many tensor files.
+"""
 
 import os
 from contextlib import suppress

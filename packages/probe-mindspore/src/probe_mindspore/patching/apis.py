@@ -1,4 +1,7 @@
-"""Load the list of functions that a dump records: apis.yaml, with the user's own file applied over it."""
+"""Load the list of functions that a dump records: apis.yaml, with the user's own file applied over it.
+
+With a `torch` built on MindSpore (mindtorch) it is torch's list, as the user calls functions by torch's names.
+"""
 
 import functools
 from collections.abc import Mapping

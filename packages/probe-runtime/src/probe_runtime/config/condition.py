@@ -1,5 +1,6 @@
 """Parse the conditions of the key `when`, such as ``spike(loss) > 5``, by which the steps of a run are judged.
 
+`when` is a key of the configuration: the steps around one that meets any of its conditions are kept.
 No text is run as code.
 """
 

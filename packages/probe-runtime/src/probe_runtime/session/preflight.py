@@ -1,4 +1,8 @@
-"""Check a configuration against the machine and the run, before anything is dumped."""
+"""Check a configuration against the machine and the run, before anything is dumped.
+
+Its dump_path must be writable and hold no earlier dump that would be mixed up. Ranks that it names and the run does
+not have are an error, or a warning where the run is not distributed.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path

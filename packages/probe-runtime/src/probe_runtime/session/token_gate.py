@@ -1,4 +1,7 @@
-"""Select the calls of a model that are collected while it generates tokens, by `token_range`."""
+"""Select the calls of a model that are collected while it generates tokens, and say which of them did not come.
+
+The user gives the first and the last of these calls to `start` of the debugger, as its argument `token_range`.
+"""
 
 from attrs import define
 

@@ -1,5 +1,9 @@
-"""Hold what is known of a step that has ended, for the conditions under `when`: observed values, gradient norms,
-where the step stops being finite, and whether a loss scaler skipped its update."""
+"""Hold what is known of a step that has ended, by which the conditions of the key `when` are judged.
+
+These are the values that the user observed, the norms of gradients, where the step stops being finite, and whether a
+loss scaler skipped its update. `when` is a key of the configuration: the steps around one that meets any of its
+conditions are kept.
+"""
 
 from __future__ import annotations
 
