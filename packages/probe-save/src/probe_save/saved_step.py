@@ -1,4 +1,7 @@
-"""Save the values of one step: hold its directory, record each value, and complete its files at the end."""
+"""Save the values of one step: hold its directory, record each value, and complete its files at the end.
+
+On request a value's gradients are recorded too, as the backward pass brings them.
+"""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,8 @@
-"""Index the compared calls of a run: the modules around a call, its siblings in other layers, a module's passes."""
+"""Index the compared calls of a run: the modules around a call, its siblings in other layers, a module's passes.
+
+It also says what siblings tell about a call: how far they differ, and whether the other run has another
+implementation of them all; and which modules have indexes (a choice of experts, say) that differ between the runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Define a disagreement, ranks that should agree on something and do not, with the reasons why they should."""
+"""Define a disagreement, ranks that should agree on something and do not, with the reasons why they should.
+
+Of what the optimizers of replicas get, it also tells on which ranks that is their own gradient, not a reduced one.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal

@@ -1,7 +1,7 @@
-"""Run the command ``probe``: show, verify and recover dumps without a framework, and what other packages add to it.
+"""Run the command ``probe``: show, verify, recover and unpack dumps, and call the commands that other packages add.
 
-A package adds a command by an entry point in the group ``probe.commands``: the command's name, and a function that
-takes the words after the name and returns the exit code.
+None of its own commands needs a framework. A package adds a command by an entry point in the group
+``probe.commands``: the command's name, and a function that takes the words after the name and returns the exit code.
 """
 
 import argparse

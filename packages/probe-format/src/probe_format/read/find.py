@@ -1,4 +1,7 @@
-"""Find the folders of the ranks in a dump, and tell of which rank, step and mode each one is (spec/layout.md)."""
+"""Find the folders of the ranks in a dump, and tell of which rank, step and mode each one is (spec/layout.md).
+
+The mode is that of MindSpore, graph or pynative. Where a path is no dump, an error says why, and what may be meant.
+"""
 
 import contextlib
 import os

@@ -1,4 +1,7 @@
-"""Make a numpy array's tensor object for dump.json: dtype, shape, statistics, checksum (spec/statistics.md)."""
+"""Make a numpy array's tensor object for dump.json: dtype, shape, statistics, checksum (spec/statistics.md).
+
+It also gives an array as its file holds it: numpy's files have no bfloat16, nor the other dtypes of ml_dtypes.
+"""
 
 from typing import Any
 

@@ -1,6 +1,7 @@
-"""Find tensor files in packs, to each of which many are appended, and open them there or under a name of their own.
+"""Find tensor files in packs, and open or map them, as well as tensor files that are in no pack.
 
-The head of a pack's entry is made here as well, for whoever writes packs (spec/layout.md, 2.3).
+A pack is a file to which many tensor files are appended. What stands before each in it, the head of its entry, is
+made here as well, for whoever writes packs (spec/layout.md, 2.3).
 """
 
 import io

@@ -1,4 +1,7 @@
-"""Write the JSON for Ascend's own dumper (aclInit, aclmdlSetDump, torch_npu), and switch that dumper by torch_npu."""
+"""Check the options of a dump by Ascend's own dumper, write them as its JSON, and switch that dumper by torch_npu.
+
+The JSON is what aclInit, aclmdlSetDump and torch_npu read.
+"""
 
 import contextlib
 import importlib

@@ -1,5 +1,6 @@
-"""Find the backend of a kernel dump by MindSpore, and check everything that could prevent the dump, before anything
-is changed.
+"""Find the backend of a kernel dump by MindSpore, and check everything that could prevent the dump, before it begins.
+
+The backend is the way in which MindSpore dumps kernels: by the device, and on Ascend by how graphs are compiled.
 """
 
 import contextlib

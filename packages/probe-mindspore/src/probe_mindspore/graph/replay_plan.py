@@ -1,8 +1,10 @@
 """Plan how the run's own graph, given further outputs, yields the values that taps in it would send.
 
-The tapped graph is the user's graph compiled with taps; it never runs. For each value that a tap of it would send,
-the plan finds the same value in the run's graph. A value that the run does not compute (a sum of some of the terms,
-where the run adds all terms up at once) is computed by the tapped graph's nodes from values of the run.
+The tapped graph is the user's graph compiled with taps. For each value that a tap of it would send, the plan finds
+the same value in the run's graph. A value that the run does not compute (a sum of some of the terms, where the run
+adds all terms up at once) is computed by the tapped graph's nodes from values of the run.
+
+Where branches or loops are decided as the graph runs, the plan is the tapped graph, which sends the values itself.
 """
 
 from collections import Counter

@@ -1,4 +1,8 @@
-"""Record parameters' gradients when they are computed."""
+"""Record parameters' gradients when they are computed.
+
+Each parameter of the chosen Cells gets a hook. Where some of the Cells ran in compiled graphs, a gradient is recorded
+in the part of the step, for graphs or for PyNative, in which its Cell ran.
+"""
 
 from functools import partial
 from typing import Any

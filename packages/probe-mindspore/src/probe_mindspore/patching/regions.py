@@ -1,4 +1,8 @@
-"""Mark the regions of a step that are not the model: optimizer, printing, reading data, making parameters."""
+"""Mark the regions of a step that are not the model: optimizer, printing, reading data, making parameters.
+
+Calls within the optimizer, or within the clipping of gradients, are recorded under a node of that name; calls within
+the other regions are left out, with the reason in the report of the step.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,4 +1,8 @@
-"""Begin to look for steps when a process imports its framework, and hand the configuration on to its children."""
+"""Begin to look for steps when a process imports its framework, and hand the configuration on to its children.
+
+So ``probe run`` records the training steps of a script that calls nothing of Probe. The environment of the processes
+that the script starts has the configuration, and a ``sitecustomize`` on the path that has them begin, too.
+"""
 
 import atexit
 import contextlib

@@ -1,4 +1,4 @@
-"""Write tensor files in a second thread: while the run goes on (`async_dump`), or while numbers are computed."""
+"""Write tensor files in a second thread: while the run goes on (key `async_dump`), or as numbers are computed."""
 
 import contextlib
 import os

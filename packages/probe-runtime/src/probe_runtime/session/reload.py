@@ -1,4 +1,4 @@
-"""Take a configuration file's new content between two steps of a running job (`reload`)."""
+"""Take a configuration file's new content between two steps of a running job, and say what changed (key `reload`)."""
 
 from __future__ import annotations
 

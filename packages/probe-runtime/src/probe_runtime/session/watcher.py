@@ -1,6 +1,7 @@
 """Keep the watch of a run (task `watch`): write each step's row, and note faults and what is not watched.
 
-Provide the base of each framework's watcher, whose hooks fill the rows.
+A row holds a few numbers of one step, such as norms of gradients, weights, and what modules return. Provide the base
+of each framework's watcher, whose hooks fill the rows.
 """
 
 import contextlib

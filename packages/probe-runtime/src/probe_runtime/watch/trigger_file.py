@@ -1,4 +1,8 @@
-"""Tell the other ranks that a condition was met, by one small file in dump_path (spec/config.md, `when`)."""
+"""Tell all ranks, by one small file in dump_path, that a step met a condition, for which steps are kept and dumped.
+
+Each rank writes there what it has met, and reads what others have. The conditions are those of the configuration's
+key `when` (spec/config.md).
+"""
 
 import contextlib
 import os

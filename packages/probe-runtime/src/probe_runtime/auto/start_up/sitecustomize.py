@@ -1,6 +1,7 @@
-"""Look for steps in a process that a run under ``probe run`` has started.
+"""Look for steps in a process that a run under ``probe run`` has started: begin once it imports a framework.
 
-This file hides any other sitecustomize of that process, and so runs it first.
+Python runs a file of this name as it starts. This one hides any other sitecustomize of that process, and so runs it
+first.
 """
 
 import importlib.machinery
