@@ -1,6 +1,6 @@
 """Keep pickle working while patches are in place: functions and wrappers are written under their public names.
 
-What is read back holds the functions themselves, and no wrapper.
+What `pickle.load` and `pickle.loads` give holds the functions themselves, and no wrapper.
 """
 
 import functools
