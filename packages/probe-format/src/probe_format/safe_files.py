@@ -1,7 +1,7 @@
 """Hold files and folders open and write into them, so that no write goes astray in the middle of a run.
 
 A link may be put in a folder's place, and the run may close every descriptor of its process: neither changes where
-something is written.
+something is written. A file that is replaced is whole at any time: the old one or the new one.
 """
 
 import contextlib

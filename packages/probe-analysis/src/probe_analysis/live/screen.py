@@ -1,4 +1,4 @@
-"""Show a job on the terminal, again and again, until it has ended or the user has seen enough."""
+"""Show a running job on the terminal, again and again, until it has ended or the user has seen enough."""
 
 from __future__ import annotations
 

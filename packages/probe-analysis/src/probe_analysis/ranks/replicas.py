@@ -1,4 +1,7 @@
-"""Find out which ranks are replicas, that is hold the same weights, and keep what the steps so far show of them."""
+"""Find out which ranks are replicas, that is hold the same weights, and keep what the steps so far show of them.
+
+It also finds out which replicas update the same weights, and notes a step in which all replicas get the same inputs.
+"""
 
 import math
 from collections import Counter

@@ -1,4 +1,7 @@
-"""Read and set the slots of a record by their paths: keys and indexes into nested lists and dicts."""
+"""Make a record's empty slots, and read and set them by their paths: keys and indexes into nested lists and dicts.
+
+A file may be damaged: a small one cannot ask for so many slots that they fill the memory.
+"""
 
 from collections.abc import Sequence
 from typing import Any

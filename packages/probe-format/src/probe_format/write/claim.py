@@ -1,4 +1,7 @@
-"""Claim the folders of one process in a dump, so that the steps of two processes never mix."""
+"""Claim the folders of one process in a dump, so that the steps of two processes never mix.
+
+A claim is a lock on a folder. A step that has ended is locked too, while its report is changed or the step removed.
+"""
 
 import contextlib
 import os

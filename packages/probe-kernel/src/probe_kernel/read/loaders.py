@@ -1,4 +1,4 @@
-"""Read the tensors of a file: one reader for each kind of file.
+"""Read the tensors of a kernel dump's file: one reader for each kind of file.
 
 A kind that needs a parser of its own gets one by an entry in `READERS`.
 """

@@ -1,4 +1,4 @@
-"""Raise, or enter the debugger, at the call where values begin that are not finite (`on_non_finite`)."""
+"""Raise, or enter the debugger, at the call where values begin that are not finite (the key `on_non_finite`)."""
 
 import linecache
 import sys

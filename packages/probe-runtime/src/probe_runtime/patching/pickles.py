@@ -1,4 +1,7 @@
-"""Keep pickle working while patches are in place: functions and wrappers are written under their public names."""
+"""Keep pickle working while patches are in place: functions and wrappers are written under their public names.
+
+What `pickle.load` and `pickle.loads` give holds the functions themselves, and no wrapper.
+"""
 
 import functools
 import io

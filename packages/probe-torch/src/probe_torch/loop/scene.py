@@ -1,4 +1,7 @@
-"""Find the torch optimizers of a process and the models that they train, and tell whether gradients are taken."""
+"""Find the torch optimizers of a process and the models that they train, and tell whether gradients are taken.
+
+It also tells whether a model trains, whether a backward pass runs, and how many updates the optimizers have made.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Open the session of a PyTorch debugger that its configuration asks for."""
+"""Open the session that a PyTorch debugger's configuration asks for, and list the functions that it patches."""
 
 from functools import partial
 

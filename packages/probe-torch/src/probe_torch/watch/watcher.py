@@ -1,4 +1,7 @@
-"""See the updates of a run and the calls of chosen modules, and put their norms into the row of the step."""
+"""See the updates of a run and the calls of chosen modules, and put their norms into the row of the step.
+
+The row also counts the updates that a loss scaler has skipped.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
