@@ -1,4 +1,4 @@
-"""Save named values and their gradients, step after step, with one configuration at level "debug"."""
+"""Save named values and their gradients into a dump, step after step, with one configuration (level: debug)."""
 
 import atexit
 import contextlib

@@ -1,4 +1,8 @@
-"""Read each record of a rank once, and keep what comparisons need of it in little memory."""
+"""Read each record of a rank once, and keep its content in little memory, for comparisons.
+
+A record is taken apart into its numbers and its form, which is all the rest. Most records have the form of an earlier
+one, of this rank or of another: each form is kept once for all of them, and so are equal lists of calls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sum up the levels of difference of each call's inputs, parameters and results, for all calls of a run at once."""
+"""Reduce the levels of difference of each call's inputs, parameters and results to a few numbers, mostly the largest.
+
+This is done for all calls of a run at once.
+"""
 
 from collections import namedtuple
 from collections.abc import Iterator

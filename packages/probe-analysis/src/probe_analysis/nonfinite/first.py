@@ -1,8 +1,7 @@
-"""Find the first call, over all ranks, that returns NaN or infinity where it got and was asked for none.
+"""Find the first call, over all steps and ranks, where NaN or infinity begins that nobody asked for.
 
-The forward and the backward pass are each told, with the calls that came before, and values close to overflow.
-
-The rule itself is probe-format's (spec/statistics.md, What is not finite), so that ``probe show --bad`` names the same.
+The call makes it, or gets it from outside of all recorded calls. The rule itself is probe-format's
+(spec/statistics.md, What is not finite), so that ``probe show --bad`` names the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Send gradients from a compiled graph to Python, by the gradient function of an identity operator."""
+"""Send gradients from a compiled graph to Python, by an identity with a gradient function of its own.
+
+The identity is a Cell, or an operator where PyNative differentiates the graph: each fails where the other works.
+"""
 
 from typing import Any
 

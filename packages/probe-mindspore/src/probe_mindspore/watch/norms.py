@@ -1,4 +1,7 @@
-"""Compute norms of tensors and of their changes by numpy, as the CPU build of MindSpore has no kernel for a norm."""
+"""Compute norms of arrays and of their changes, and count what is not finite.
+
+They are numpy arrays, as the CPU build of MindSpore has no kernel for a norm.
+"""
 
 import math
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Run a script or module as ``python`` does; the stacks and tracebacks that a user reads have no frame of Probe's."""
+"""Find a script or module, and run it as ``python`` does; a traceback of the user's begins with no frame of Probe's."""
 
 import importlib.machinery
 import importlib.util
