@@ -1,7 +1,9 @@
 """Find the first call, over all steps and ranks, where NaN or infinity begins that nobody asked for.
 
-The call makes it, or gets it from outside of all recorded calls. The rule itself is probe-format's
-(spec/statistics.md, What is not finite), so that ``probe show --bad`` names the same.
+The call makes it, or gets it from outside of all recorded calls. The forward and the backward pass are each told,
+with the calls that came before, and values close to overflow.
+
+The rule itself is probe-format's (spec/statistics.md, What is not finite), so that ``probe show --bad`` names the same.
 """
 
 from __future__ import annotations
