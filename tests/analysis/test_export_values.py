@@ -119,3 +119,14 @@ def test_the_header_says_of_which_run_it_is(tmp_path: Path) -> None:
         (name,) = opened.keys()
     assert name.startswith("a.")
     assert json.loads((tmp_path / "out/_probe_export.json").read_text())["left_out"] == 1
+
+
+def test_two_tensors_of_one_slot_are_both_there(tmp_path: Path) -> None:
+    dump = saved(tmp_path / "d", {"cfg": {"a": {"b": torch.ones(2)}, "a.b": torch.zeros(2)}})
+    export(dump, tmp_path / "out", form="safetensors")
+    (file,) = (tmp_path / "out").rglob("*.safetensors")
+    found = safetensors.load_file(file)
+    assert {name: float(t[0]) for name, t in found.items()} == {
+        "cfg.0.debug.a.b": 1.0,
+        "cfg.0.debug.a.b~2": 0.0,
+    }

@@ -150,6 +150,18 @@ def test_a_safe_text_stays_as_it_is(text):
     assert safe_file_name(text) == text
 
 
+@given(
+    st.lists(
+        st.lists(st.sampled_from([0, 1, "a", "b", "a.b", ".", "a\\", "\\", "~2", ""]), min_size=1, max_size=3)
+    )
+)
+@example([["a", "b"], ["a.b"], ["a", "b.c"], ["a.b", "c"], ["a\\.b"], ["a\\", "b"]])
+def test_no_two_places_of_a_record_have_one_file_name(places):
+    """An index beside a key of the same digits is no pair: a container has indexes, or keys."""
+    names = {tensor_file_name("Torch.add.0.forward", "input", place, "pt") for place in places}
+    assert len(names) == len({tuple(map(str, place)) for place in places})
+
+
 def test_tensor_file_names_are_those_of_msprobe():
     assert (
         tensor_file_name("Module.a.A.forward.0", "kwargs", ["cos"], "pt")

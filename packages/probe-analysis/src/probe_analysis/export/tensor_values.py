@@ -75,8 +75,12 @@ def _write(run: Run, path: Path, count: ExportCount) -> None:
                 count.errors.append((f"{run.label} {tensor.name}", str(error)))
                 continue
             place = [end - begin, end - begin + values.nbytes]
-            name = tensor.name.encode("utf-8", "backslashreplace").decode()
-            header[name] = {"dtype": code, "shape": values.shape, "data_offsets": place}
+            name = written = tensor.name.encode("utf-8", "backslashreplace").decode()
+            number = 1
+            while written in header:  # {"a.b": x, "a": {"b": y}}
+                number += 1
+                written = f"{name}~{number}"
+            header[written] = {"dtype": code, "shape": values.shape, "data_offsets": place}
             end += values.nbytes
             count.amounts["tensors"] += 1
         file.seek(0)
