@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -324,6 +325,30 @@ def test_a_second_run_with_overwrite(framework: Framework, tmp_path: Path) -> No
             debugger.stop()
             debugger.step()
     assert list(records(tmp_path / "d")) == ["Functional.gelu.0.forward"]
+
+
+def test_what_a_run_with_overwrite_did_not_reach_is_told(framework: Framework, tmp_path: Path) -> None:
+    """Its own earlier steps are, and those of ranks that it does not have, but not what this process has written."""
+    dump = tmp_path / "d"
+
+    def steps(*numbers: int) -> None:
+        with framework.debugger(dump_path=str(dump), level="L1", overwrite=True) as debugger:
+            for number in numbers:
+                debugger.set_init_step(number)
+                debugger.start()
+                framework.gelu()
+                debugger.stop()
+                debugger.step()
+
+    with silent():
+        steps(0, 1, 2)
+        steps(0)
+    (dump / "step0/rank3").mkdir()
+    (dump / "step0/rank3/dump.json").write_text("{}")
+    for path in (dump / "step0/rank3", dump / "step1/rank", dump / "step2/rank"):
+        os.utime(path, (1, 1))
+    with told("d still has step0/rank3, step2/rank of an earlier dump", "did not reach"):
+        steps(0, 1)
 
 
 # ---------------- the wrong thing in the wrong place

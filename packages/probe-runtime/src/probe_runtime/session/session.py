@@ -26,6 +26,7 @@ from probe_runtime.patching.switch import muted
 from probe_runtime.watch import Allowance, Budget
 
 from .any_session import AnySession
+from .earlier_dump import EarlierDump
 from .exporter import Exporter
 from .framework import Framework, Opened
 from .last_model import LastModel
@@ -89,6 +90,7 @@ class Session(AnySession):
     _ended_early: RunningStep | None = None
     _budget: Budget = field(init=False)
     _allowance: Allowance | None = None
+    _earlier: EarlierDump | None = None
     _opened: Opened = field(init=False)
     when: SessionTriggers | None = field(init=False)
     exporter: Exporter | None = field(init=False)
@@ -304,6 +306,8 @@ class Session(AnySession):
             self._over(run, report)
         if self.when is not None:
             self.when.close()
+        if self._earlier is not None:
+            self._earlier.tell()
         self._claim.release()
         if self.exporter is not None:
             self.exporter.close()
@@ -360,6 +364,9 @@ class Session(AnySession):
                 self.exporter.begin(directory.name)
                 about = {**about, "export": self.exporter.address}
             if self.config.overwrite:
+                if self._earlier is None:
+                    self._earlier = EarlierDump(rank, self.framework.world_size() or 0)
+                self._earlier.reach(base, directory)
                 clear(directory)
             if self.config.overwrite or not holds_data(directory):
                 run = open_step(directory, {"rank": rank, "step": self.step_number, **about})
