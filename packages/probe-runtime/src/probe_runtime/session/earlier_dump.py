@@ -1,7 +1,7 @@
-"""Say which steps and ranks of an earlier dump are still there, after a run with `overwrite` that did not reach them."""
+"""Say which steps and ranks of an earlier dump are still there after a run with `overwrite`, which did not reach them."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,30 +17,35 @@ _BEGAN = time.time()
 class EarlierDump:
     """Hold the directories with data that were there before the run, and that it has not written.
 
-    rank: of this process; None when not distributed.
-    processes: how many the run has; 0 when not distributed.
+    world_size: returns the number of processes of the run; None when not distributed.
     """
 
-    rank: int | None
-    processes: int
+    world_size: Callable[[], int | None]
     _left: dict[Path, set[Path]] = field(factory=dict)
 
-    def reach(self, base: Path, directory: Path) -> None:
-        """Take note that the run writes a directory. base: the folder of its steps."""
+    def reach(self, base: Path, directory: Path, rank: int | None) -> None:
+        """Take note that the run writes a directory.
+
+        base: the folder of its steps.
+        rank: of this process; None when not distributed.
+        """
         if base not in self._left:
-            found = (*existing_dump(base, self.rank), *self._of_other_ranks(base))
+            self._left[base] = set()
             # Where another process writes this rank's directories, they are of this run.
-            is_own = not directory.name.startswith("proc")
-            self._left[base] = {*filter(_is_earlier, found)} if is_own else set()
+            if not directory.name.startswith("proc"):
+                with suppress(OSError):  # of a folder that cannot be listed nothing is told
+                    found = (*existing_dump(base, rank), *self._of_other_ranks(base, rank))
+                    self._left[base].update(filter(_is_earlier, found))
         self._left[base].discard(directory)
 
-    def _of_other_ranks(self, base: Path) -> Iterator[Path]:
+    def _of_other_ranks(self, base: Path, rank: int | None) -> Iterator[Path]:
         """Yield the directories of ranks that the run does not have: its first process tells of them."""
-        for step in find_steps(base) if not self.rank else ():
+        processes = self.world_size() or 0
+        for step in find_steps(base) if not rank else ():
             for path in step.path.iterdir() if step.path.parent == base else ():
                 name = RANK_DIR.fullmatch(path.name)
                 number = name[1] if name else None
-                if (int(number) >= self.processes) if number else (number == "" and self.rank is not None):
+                if (int(number) >= processes) if number else (number == "" and rank is not None):
                     yield path
 
     def tell(self) -> None:
@@ -50,8 +55,8 @@ class EarlierDump:
             more = f" and {len(left) - 3} more" if len(left) > 3 else ""
             names = ", ".join(f"{path.parent.name}/{path.name}" for path in left[:3])
             notice(
-                f"Probe: {left[0].parent.parent} still has {names}{more} of an earlier dump, which this run did not reach. "
-                "Commands take them for its own: remove them."
+                f"Probe: {left[0].parent.parent} still has {names}{more} of an earlier dump, which this run did not "
+                "reach. Commands take them for its own: remove them."
             )
 
 

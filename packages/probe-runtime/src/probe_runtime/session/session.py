@@ -89,8 +89,8 @@ class Session(AnySession):
     _ready: Any = None
     _ended_early: RunningStep | None = None
     _budget: Budget = field(init=False)
+    _earlier: EarlierDump = field(init=False)
     _allowance: Allowance | None = None
-    _earlier: EarlierDump | None = None
     _opened: Opened = field(init=False)
     when: SessionTriggers | None = field(init=False)
     exporter: Exporter | None = field(init=False)
@@ -99,6 +99,7 @@ class Session(AnySession):
         self._budget = Budget(self.config, self._processes)
         self.when = SessionTriggers(self.config, self.framework) if self.config.when else None
         self._claim = Claim(self.config.dump_path)
+        self._earlier = EarlierDump(self.framework.world_size)
         tables = self.config.tables
         self.exporter = None if tables is None else Exporter(self.config.dump_path, tables)
         self._take(self.config, self.framework.opened(self.config))
@@ -306,8 +307,7 @@ class Session(AnySession):
             self._over(run, report)
         if self.when is not None:
             self.when.close()
-        if self._earlier is not None:
-            self._earlier.tell()
+        self._earlier.tell()
         self._claim.release()
         if self.exporter is not None:
             self.exporter.close()
@@ -364,9 +364,7 @@ class Session(AnySession):
                 self.exporter.begin(directory.name)
                 about = {**about, "export": self.exporter.address}
             if self.config.overwrite:
-                if self._earlier is None:
-                    self._earlier = EarlierDump(rank, self.framework.world_size() or 0)
-                self._earlier.reach(base, directory)
+                self._earlier.reach(base, directory, rank)
                 clear(directory)
             if self.config.overwrite or not holds_data(directory):
                 run = open_step(directory, {"rank": rank, "step": self.step_number, **about})
