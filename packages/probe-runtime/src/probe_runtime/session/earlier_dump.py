@@ -1,4 +1,4 @@
-"""Say which steps and ranks of an earlier dump are still there after a run with `overwrite`, which did not reach them."""
+"""Say which steps and ranks of an earlier dump a run with `overwrite` did not reach, so that they are still there."""
 
 import time
 from collections.abc import Callable, Iterator
