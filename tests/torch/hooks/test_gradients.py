@@ -8,6 +8,7 @@ import pickle
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,74 @@ def test_a_leaf_that_is_only_passed_on(tmp_path: Path) -> None:
 def untold(slot: Json) -> bool:
     """Whether a gradient has no number, and says why."""
     return slot["Norm"] is None and slot["unsupported"] == UNTOLD
+
+
+def in_a_thread(work: Callable[[], Tensor]) -> Tensor:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda w, x: x * 0.5 + in_a_thread(lambda: torch.tanh(x * w)),
+        lambda w, x: in_a_thread(lambda: torch.tanh(x * w)).clone(),
+        lambda w, x: in_a_thread(lambda: torch.tanh(x * w)),
+        lambda w, x: in_a_thread(lambda: torch.tanh((y := x * w)[0].mul_(3)) + y) * x,
+    ],
+    ids=["beside", "within", "returned", "written"],
+)
+def test_a_part_of_the_graph_that_another_thread_made_costs_the_number(
+    call: Callable[..., Tensor], level: str, tmp_path: Path
+) -> None:
+    """Autograd numbers the nodes of each thread by themselves, so what is older than the call is not known."""
+    net, x, g = nn.ModuleDict({"call": Returns(call)}), leaf(2, 3), torch.randn(2, 3)
+    data = capture(tmp_path, lambda: net["call"](x * 2 * 3).backward(g), net, level=level)
+    given, made = back(data, "Module.call.Returns.backward.0")
+    assert shut(given[0], g) and untold(made[0])
+
+
+@pytest.mark.parametrize("also", [1, 2], ids=["alone", "several"])
+@pytest.mark.parametrize("threaded", [False, True], ids=["same thread", "another"])
+def test_what_was_made_of_an_input_before_the_call_is_none_of_its_share(
+    threaded: bool, also: int, tmp_path: Path
+) -> None:
+    """A call in another thread meets nodes of higher numbers than its own: whether they are its own is not known."""
+    held: list[Tensor] = []
+    net, g = nn.ModuleDict({"gate": Returns(lambda w, x: x * held[0] * also)}), torch.randn(2, 3)
+
+    def work() -> None:
+        x = leaf(2, 3) * 2
+        held.append(torch.tanh(x * 3))
+        (in_a_thread(lambda: net["gate"](x)) if threaded else net["gate"](x)).backward(g)
+
+    data = capture(tmp_path, work, net, level="L0")
+    given, made = back(data, "Module.gate.Returns.backward.0")
+    assert shut(given[0], g)
+    assert untold(made[0]) if threaded else shut(made[0], g * held[0].detach() * also)
+
+
+def test_a_view_that_another_thread_writes_in_place_has_its_gradients(tmp_path: Path) -> None:
+    net, g = nn.ModuleDict({"call": Returns(lambda w, v: in_a_thread(lambda: v.mul_(3)))}), torch.randn(2, 3)
+
+    def work() -> None:
+        base = leaf(2, 3) * 1
+        net["call"](base[0])
+        base.backward(g)
+
+    data = capture(tmp_path, work, net, level="L0")
+    given, made = back(data, "Module.call.Returns.backward.0")
+    assert shut(given[0], g[0]) and shut(made[0], 3 * g[0])
+
+
+def test_a_share_that_never_comes_gives_no_number_to_one_that_is_unknown(tmp_path: Path) -> None:
+    """What a step's end has of a sum is as unknown as the sum."""
+    call = Returns(lambda w, x: (x * 0.5 + in_a_thread(lambda: torch.tanh(x)), x * 2))
+    net, x = nn.ModuleDict({"call": call}), leaf(2, 3)
+    data = capture(tmp_path, lambda: net["call"](x * 2)[0].sum().backward(), net, level="L0")
+    record = data["Module.call.Returns.backward.0"]
+    assert untold(record["output"][0]) and record["partial"] is True
 
 
 def load_free(slot: Json, x: Tensor, y: Tensor, net: nn.ModuleDict, w: Tensor) -> Tensor:

@@ -196,7 +196,7 @@ class GradientTap:
     paths: for each different input, every path that it has in the arguments.
     need: for each different input, how many shares its gradient has.
     outputs: the path of each output whose gradient comes; empty where all gradients of a pass come at once.
-    untold, leaking: what `gradients.untold` returns for the call.
+    untold, leaking: what `gradients.untold` returns for the call; with the inputs that another thread may have used.
     passes: the framework's number of each backward pass that ran -> its number from 0.
     count: how many passes ran.
     sums: (number of the pass, index of an input) -> how many shares have arrived, and their sum.
@@ -253,7 +253,7 @@ class GradientTap:
                 of_outputs += ((path, g if path not in self.untold else self.autograd.untold(g)),)
         for i, index in consumed:
             g = grad_inputs[i]
-            if need[index] != 1:
+            if need[index] != 1 or self.untold:
                 self._arrived(number, index, g, of_inputs)
             elif g is not None:
                 of_inputs += ((self.paths[index], g),)
@@ -293,7 +293,7 @@ class GradientTap:
             waiting, self.sums = self.sums or {}, None
         for (number, index), (_, total) in sorted(waiting.items(), key=lambda item: item[0]):
             if total is not None:
-                self.emit(number, [], [(self.paths[index], total)], True, (), {})
+                self.emit(number, [], [self._input(index, total)], True, (), {})
 
     def _arrived(self, number: int, index: int, g: Any, out: OfInputs) -> None:
         if self.need[index] == 1:
@@ -308,5 +308,8 @@ class GradientTap:
                     sums[number, index] = (count, total)
                     return
         if total is not None:
-            told = total if index not in self.untold else self.autograd.untold(total)
-            out.append((self.paths[index], told))
+            out.append(self._input(index, total))
+
+    def _input(self, index: int, total: Any) -> tuple[Sequence[ValuePath], Any]:
+        """Return the gradient of an input as `OfInputs` has it."""
+        return self.paths[index], total if index not in self.untold else self.autograd.untold(total)

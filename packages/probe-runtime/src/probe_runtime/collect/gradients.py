@@ -11,7 +11,7 @@ Found = Sequence[tuple[ValuePath, Any]]
 #: Why a gradient has no numbers.
 UNTOLD = (
     "the gradient is that of one tensor in several places: the call returns it more than once, or returns an input "
-    "beside something else, and nothing tells the share of this place"
+    "beside something else, or another thread made a part of its graph, and nothing tells the share of this place"
 )
 #: (path, gradient) of outputs.
 OfOutputs = list[tuple[ValuePath, Any]]

@@ -19,11 +19,10 @@ from probe_runtime.collect import Autograd, Emit, GradientTap, untold
 from probe_torch.tensors.sums import numberless, plus
 
 from .leaf_gradients import watch
-from .nodes import Found, InputEdges, NodeCall, Nodes, add_consumers, hook_node, transforms, whole
+from .nodes import Found, InputEdges, NodeCall, Nodes, add_consumers, hook_node, sequence, transforms, whole
 from .written_views import WrittenView, base_of, geometry, written_through
 
 _C: Any = torch._C
-_sequence: Callable[[], int] = _C._autograd._get_sequence_nr
 # torch's own attributes of a tensor, even if its class overrides them. (A plain attribute is found faster.)
 _requires_grad, _grad_fn, _output_nr = (
     getattr(_C.TensorBase, name).__get__ for name in ("requires_grad", "grad_fn", "output_nr")
@@ -34,7 +33,7 @@ def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
     """Return the gradient edges of a call's inputs; None when gradients are off."""
     if not torch.is_grad_enabled():
         return None
-    inputs = InputEdges(_sequence(), transforms())
+    inputs = InputEdges(sequence(), transforms())
     indexes, paths = inputs.indexes, inputs.paths
     new = 0
     for path, t in whole(tensors) if inputs.batched else tensors:
@@ -58,7 +57,7 @@ def enter(tensors: Found, positional: int = 0) -> InputEdges | None:
                 paths += ((path,),)
                 new += 1
         if base is not None:
-            inputs.views[id(t)] = index
+            inputs.views[id(t)] = index, _grad_fn(base)
     return inputs
 
 
@@ -112,8 +111,8 @@ class _Outputs:
                 needs = _requires_grad(t)
             if not needs:
                 continue
-            if views and id(t) in views and (node := written_through(t, inputs.since)) is not None:
-                self.written.setdefault(node, []).append(WrittenView(path, views[id(t)], geometry(t)))
+            if views and id(t) in views and (node := written_through(t, views[id(t)][1])) is not None:
+                self.written.setdefault(node, []).append(WrittenView(path, views[id(t)][0], geometry(t)))
                 nodes.setdefault(node, ([], []))
                 continue
             try:
@@ -191,18 +190,19 @@ def attach(inputs: InputEdges, outputs: Found, keep: Callable[[GradientTap], Non
     nodes, leaves, written = out.nodes, out.leaves, out.written
     if not nodes and not leaves:
         return []
-    need, sums, casts = add_consumers(inputs, nodes)  # which adds nodes
+    need, sums, casts, unsure = add_consumers(inputs, nodes)  # which adds nodes
     through: dict[Any, list[tuple[int, int]]] = {}
-    unknown: tuple[Any, ...] = ()
+    unknown: tuple[Any, ...] = (unsure,) if unsure else ()
     if out.passed_on or out.is_repeated:
         unknown = untold(out.places(), out.passed_on, set(need))
+        unknown[0].update(unsure)
         through = out.pass_through(need)
     if written and out.add_views(need):
         sums = True
     # Where one node brings all gradients of a pass, they come at once.
     several = tuple(out.paths()) if len(nodes) > 1 or leaves else ()
     tap = GradientTap(_AUTOGRAD, emit, _shared((*inputs.paths,)), need, several, *unknown)
-    if sums:
+    if sums or unsure:
         keep(tap)
     handles: list[Any] = []
     for node in nodes:

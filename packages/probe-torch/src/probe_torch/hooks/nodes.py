@@ -5,7 +5,7 @@ end in the same node: the hook passes the gradients to both, one after the other
 so a gradient is described once for both.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -32,19 +32,20 @@ transforms: Callable[[], bool] = torch._C._are_functorch_transforms_active
 class InputEdges:
     """Hold the gradient edges of a call's inputs.
 
-    since: autograd's sequence number at the entry; nodes made later have this one or a higher one.
+    since: autograd's sequence number at the entry; nodes that this thread makes later have this one or a higher one.
     batched: whether the call was made within a transform of `torch.func`.
     indexes: key of an input -> its index in ``paths``. The key is (node, output number), where its gradient goes, or
         the id of a leaf.
     paths: for each of these inputs, every place in the arguments where it is.
-    views: id of an input that is a view -> its index in ``paths``, None if it needed no gradient.
+    views: id of an input that is a view -> its index in ``paths``, None if it needed no gradient; and the node of its
+        base.
     """
 
     since: int
     batched: bool
     indexes: dict[Any, int] = field(factory=dict)
     paths: list[tuple[ValuePath, ...]] = field(factory=list)
-    views: dict[int, int | None] = field(factory=dict)
+    views: dict[int, tuple[int | None, Any]] = field(factory=dict)
 
 
 def whole(tensors: Found) -> Found:
@@ -67,29 +68,36 @@ _base: Any = _C.TensorBase  # its methods are not patched, so a hook's own calls
 _no_functions: Any = _C.DisableTorchFunction
 _AccumulateGrad = _C._functions.AccumulateGrad
 _Cast = _C._functions.ToCopyBackward0
+#: Returns the sequence number of the next node that this thread makes.
+sequence: Callable[[], int] = _C._autograd._get_sequence_nr
 _MAX_NODES = 200_000
+_MAX_UNSURE = 1000  # a module may hold what the whole graph before it made
 #: Under this key the hook is in the node's own table, so that it lives as long as the node.
 _KEY = "probe_torch"
 
 
 def add_consumers(
     inputs: InputEdges, nodes: Nodes
-) -> tuple[dict[int, int], bool, dict[Any, dict[int, torch.dtype]]]:
+) -> tuple[dict[int, int], bool, dict[Any, dict[int, torch.dtype]], set[int]]:
     """Add to ``nodes`` the nodes made since the entry that have edges into the call's inputs, walking from ``nodes``.
 
-    Returns for each input that is used the number of edges into it; whether any has several; and the edges that end
-    at a cast of an input and carry another dtype than the input: node -> {edge number: dtype of the input}.
+    Returns for each input that is used the number of edges into it; whether any has several; the edges that end
+    at a cast of an input and carry another dtype than the input: node -> {edge number: dtype of the input}; and the
+    inputs of which nothing tells whether each of these edges is of this call.
     """
     indexes, since = inputs.indexes, inputs.since
     need: dict[int, int] = {}
     sums = False
     casts: dict[Any, dict[int, torch.dtype]] = {}
     if not indexes:
-        return need, sums, casts
+        return need, sums, casts, set()
     todo = list(nodes)
-    visited = {None, *todo}
+    visited: dict[Any, Any] = {None: None, **nodes}
+    now = sequence()
+    unsure: list[Any] = []
     for node in islice(todo, _MAX_NODES):  # which grows meanwhile
-        if node._sequence_nr() < since:
+        if not since <= node._sequence_nr() < now:
+            unsure += (node,)
             continue
         used: list[tuple[int, int]] = []
         for i, (following, nr) in enumerate(node.next_functions):
@@ -104,13 +112,48 @@ def add_consumers(
                 need[index] = need[index] + 1 if index in need else 1
                 used += ((i, index),)
             elif kind is not _AccumulateGrad and following not in visited:
-                visited.add(following)
+                visited[following] = None
                 todo += (following,)
         if used:
             nodes[node] = nodes[node][0] if node in nodes else [], used
     if todo[_MAX_NODES:]:
         raise RuntimeError(f"more than {_MAX_NODES} autograd nodes inside one call")
-    return need, sums, casts
+    return need, sums, casts, _add_of_threads(inputs, nodes, need, unsure, visited) if unsure else set()
+
+
+def _add_of_threads(
+    inputs: InputEdges, nodes: Nodes, need: dict[int, int], todo: list[Any], visited: Container[Any]
+) -> set[int]:
+    """Add the nodes from ``todo`` on that use inputs to ``nodes`` and ``need``, unless this thread may have made all.
+
+    Return the indexes of these inputs. Sequence numbers are each thread's own: those of another thread tell nothing of
+    the entry. In one thread a node has a higher number than what it uses, and a lower one than the next node will have:
+    only where that does not hold is it sure that there was another.
+    """
+    indexes, now = inputs.indexes, sequence()
+    passed = {key[0] for key in indexes if type(key) is tuple}  # older for sure, and so is all that they use
+    todo = [node for node in todo if node not in passed]
+    found: dict[Any, list[tuple[int, int]]] = {}
+    others = False
+    for node in islice(todo, _MAX_UNSURE):  # which grows meanwhile
+        number = node._sequence_nr()
+        others |= number >= now
+        for i, (following, nr) in enumerate(node.next_functions):
+            is_leaf = type(following) is _AccumulateGrad
+            key: Any = id(following.variable) if is_leaf else (following, nr)
+            if key in indexes:
+                found.setdefault(node, []).append((i, indexes[key]))
+            if following is None or is_leaf:
+                continue
+            others |= following._sequence_nr() >= number
+            if following not in visited and following not in passed:
+                passed.add(following)
+                todo += (following,)
+    for node, used in found.items() if others else ():
+        nodes[node] = nodes[node][0] if node in nodes else [], used
+        for _, index in used:
+            need[index] = need.get(index, 0) + 1
+    return {index for used in found.values() for _, index in used} if others else set()
 
 
 def _cast_leaf(cast: Any) -> Any:
@@ -182,10 +225,10 @@ def _cast(grads: Grads, casts: Mapping[int, torch.dtype]) -> Grads:
 
 def hook_node(node: Any, call: NodeCall) -> _NodeHook | None:
     """Tell ``call`` the gradients of a node in each backward pass. Return the hook where it is a new one."""
-    hook = node.metadata.get(_KEY)
-    if hook is not None and hook.calls:
-        hook.calls.append(call)
+    table = node.metadata
+    if _KEY in table and (calls := table[_KEY].calls):
+        calls.append(call)
         return None
-    node.metadata[_KEY] = hook = _NodeHook([call])
+    table[_KEY] = hook = _NodeHook([call])
     hook.handle = node.register_hook(hook)
     return hook

@@ -46,13 +46,14 @@ class WrittenView:
         return _base.as_strided(g, size, stride, offset + _base.storage_offset(g))  # type: ignore[no-any-return]
 
 
-def written_through(t: torch.Tensor, since: int) -> Any:
-    """Return the node that a write into the view ``t`` made in its base's graph since the call's entry, else None."""
+def written_through(t: torch.Tensor, before: Any) -> Any:
+    """Return the node that a write into the view ``t`` made in its base's graph, else None.
+
+    before: the node of the base at the call's entry.
+    """
     base = base_of(t)
     node = None if base is None else base.grad_fn
-    if node is not None and type(node).__name__ == "CopySlices" and node._sequence_nr() >= since:
-        return node
-    return None
+    return node if node is not before and type(node).__name__ == "CopySlices" else None
 
 
 def geometry(t: torch.Tensor) -> Any:
