@@ -121,6 +121,29 @@ def test_whole_numbers_are_never_rounded() -> None:
     assert level_of(one, two).whole and math.isinf(level_of(one, two).largest)
 
 
+@pytest.mark.parametrize("dtype", ["torch.int64", "torch.uint64"])
+@pytest.mark.parametrize("step", [1, 7])
+def test_whole_numbers_that_are_one_as_floats_differ(dtype: str, step: int) -> None:
+    one, two = (tensor(dtype=dtype, Max=n, Min=0, Mean=1.0, Norm=2.0) for n in (2**60, 2**60 + step))
+    assert 0.0 < distance(one, two).relative == step / (2**60 + step)
+    assert distance(one, two).what == f"Max {2**60} against {2**60 + step}"
+    assert distance(one, {**one}).relative == 0.0
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int8"])
+@given(data=st.data())
+def test_elements_that_are_whole_numbers_are_subtracted_exactly(dtype: str, data: st.DataObject) -> None:
+    least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    some, step = st.integers(least, most), st.integers(-3, 3)
+    near = st.builds(lambda x, by: (x, min(max(x + by, least), most)), some, step)
+    pairs = [*data.draw(st.lists(near | st.tuples(some, some), max_size=5)), (most, most - 1)]
+    a, b = (np.array([pair[n] for pair in pairs], dtype) for n in (0, 1))
+    found = compare_elements(a, b, dtype)
+    assert found.max_abs == max((float(abs(x - y)) for x, y in pairs))
+    assert found.relative > 0.0 and found.apart > 0.0 and found.max_ulp == 0.0
+    assert compare_elements(a, a.copy(), dtype).max_abs == 0.0
+
+
 def test_arguments_are_compared_by_value() -> None:
     one = [
         ("input_args.1", {"type": "float", "value": 1e-5}),

@@ -118,3 +118,76 @@ def test_a_text_asks_for_nothing(tmp_path):
 def test_a_saved_value_holds_what_is_not_finite_and_did_not_make_it(saved, tmp_path):
     found = first_of(tmp_path, {"loss.0.debug": saved})
     assert "is the first to hold" in found.sentence and "makes" not in found.sentence
+
+
+def ranks_of(place: Path, *ranks: dict[str, object]) -> Path:
+    for rank, data in enumerate(ranks):
+        put(place / "step0" / f"rank{rank}", data)
+    return place
+
+
+#: Of a rank that makes NaN after two calls, and of one that receives it in its first call.
+MAKES = {
+    "Torch.f.0.forward": call([tensor()], [tensor()]),
+    "Torch.f.1.forward": call([tensor()], [tensor()]),
+    "Torch.log.0.forward": call([tensor()], [tensor(1)]),
+}
+RECEIVING = ("recv", "irecv", "all_reduce", "broadcast", "all_gather", "batch_isend_irecv", "reduce_scatter")
+
+
+def receives(name: str) -> dict[str, object]:
+    after = f"Module.{name}.M"
+    return {
+        f"{name}.0.forward": call([tensor()], [tensor(1)]),
+        f"{after}.forward.0": call([tensor(1)], [tensor(1)]),
+        f"{after}.backward.0": {
+            "input": [tensor()],
+            "output": [tensor(1)],
+        },  # it follows from what was received
+    }
+
+
+@pytest.mark.parametrize("kind", ["Distributed", "MintDistributed"])
+@pytest.mark.parametrize("what", RECEIVING)
+def test_a_rank_that_receives_a_nan_is_not_blamed_before_the_one_that_makes_it(kind, what, tmp_path, capsys):
+    got = receives(f"{kind}.{what}")
+    found = probe_analysis.first_non_finite(ranks_of(tmp_path, MAKES, got))
+    assert (found.first.run.label, found.first.call.name) == ("step0/rank0", "Torch.log.0.forward")
+    assert found.first.sentence == found.sentence and found.forward is found.first
+    assert "makes the first value" in found.sentence and "ranks" not in found.sentence
+    alone = probe_analysis.first_non_finite(tmp_path, rank=1)
+    assert alone.first.call.name == f"{kind}.{what}.0.forward" and alone.forward is alone.first
+    assert "makes the first" not in alone.sentence and "receives them from other ranks" in alone.sentence
+    assert "Its inputs are finite. None of the ranks that were read makes them." in alone.sentence
+    assert ("its reduction overflows" in alone.sentence) == ("reduce" in what)
+    assert probe(["show", str(tmp_path), "--bad", "--rank", "1"]) == 0
+    out = capsys.readouterr().out
+    assert ": received from other ranks; its inputs are finite" in out and f"made by {kind}" not in out
+
+
+def test_ranks_that_all_receive_are_told_so(tmp_path):
+    both = receives("Distributed.all_reduce")
+    found = probe_analysis.first_non_finite(ranks_of(tmp_path, both, both))
+    assert found.first.run.label == "step0/rank0" and not found.first.call.backward
+    assert found.sentence.endswith("None of the ranks that were read makes them.")
+
+
+def test_a_nan_that_goes_into_a_collective_and_comes_from_outside_is_named_before_what_others_receive(
+    tmp_path,
+):
+    gives = {
+        "Torch.f.0.forward": call([tensor()], [tensor()]),
+        "Distributed.all_reduce.0.forward": call([tensor(1)], [tensor(1)]),
+    }
+    found = probe_analysis.first_non_finite(ranks_of(tmp_path, receives("Distributed.all_reduce"), gives))
+    assert found.first.run.label == "step0/rank1" and found.first.outside and not found.first.received
+
+
+def test_what_comes_from_outside_may_come_from_a_rank_that_makes_such_values(tmp_path):
+    got = {"Torch.f.0.forward": call([tensor(1)], [tensor(1)])}
+    found = probe_analysis.first_non_finite(ranks_of(tmp_path / "both", MAKES, got))
+    assert found.first.run.label == "step0/rank1" and found.first.outside
+    more = " In step0/rank0, Torch.log.0.forward makes such values: these may have come from there."
+    assert found.sentence.endswith(f"outside of what was recorded.{more}")
+    alone = probe_analysis.first_non_finite(tmp_path / "both", rank=1)
+    assert alone.sentence.endswith("outside of what was recorded.")

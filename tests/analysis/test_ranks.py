@@ -157,6 +157,21 @@ def test_the_same_arguments_must_give_the_same_result(tmp_path: Path) -> None:
         assert (ranks(folder).first is not None) == blamed, name
 
 
+@pytest.mark.parametrize("tolerance", [None, 1e-3])
+def test_whole_numbers_that_are_one_as_floats_disagree_in_words(
+    tolerance: float | None, tmp_path: Path
+) -> None:
+    for rank in range(3):
+        table = tensor(dtype="torch.int64", Max=2**60 + rank // 2, Min=0)
+        write(
+            tmp_path, rank, {"Module.a.Table.forward.0": {"input_args": [], "parameters": {"weight": table}}}
+        )
+    found = ranks(
+        tmp_path, agree=["*.parameters.*"], **({} if tolerance is None else {"tolerance": tolerance})
+    )
+    assert found.first is not None and f"Max {2**60 + 1} against {2**60}" in found.sentence
+
+
 def test_one_rank_cannot_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, 0, {"Functional.relu.0.forward": {"input_args": [tensor()], "output": [tensor()]}})
     with pytest.raises(FormatError, match="it takes two"):

@@ -70,8 +70,8 @@ MODULE_NAMES: dict[str, set[str]] = {
         "holds_data", "is_dump_dir", "mode_of", "rank_dir", "watch_file",
     },
     "probe_format.names": {
-        "ApiName", "CLIP_GRAD", "DebugName", "Direction", "MAX_BYTES", "ModuleName", "Name", "NodeName", "OPTIMIZER",
-        "ParamsGradName", "as_optimizer_gets", "first_forward",
+        "ApiName", "BETWEEN_RANKS", "CLIP_GRAD", "DebugName", "Direction", "MAX_BYTES", "ModuleName", "Name",
+        "NodeName", "OPTIMIZER", "ParamsGradName", "as_optimizer_gets", "first_forward",
         "parse_debug_name", "parse_name", "parsed", "safe_file_name", "tensor_file_name", "with_direction",
     },
     "probe_format.on_demand": {"on_demand"},

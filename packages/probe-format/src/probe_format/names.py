@@ -19,6 +19,8 @@ _Moment = Literal["parameters_grad", "optimizer_grad"]
 #: The nodes of construct.json that are no records: what is computed in them belongs to no module.
 OPTIMIZER = "optimizer"
 CLIP_GRAD = "clip_grad"
+#: How the names of calls that get something from other ranks begin.
+BETWEEN_RANKS = ("Distributed.", "MintDistributed.")
 
 
 @frozen

@@ -30,8 +30,6 @@ from .tabled import opened as opened_tables
 Kind = Literal["module", "api", "parameters_grad", "optimizer_grad", "debug"]
 GRADIENTS: tuple[Kind, ...] = ("parameters_grad", "optimizer_grad")
 """The kinds of records that hold gradients of parameters, as they arrived and as an optimizer got them."""
-BETWEEN_RANKS = ("Distributed.", "MintDistributed.")
-"""How the names of calls that get something from other ranks begin."""
 
 
 @define(eq=False)  # not frozen, as there is one of each record

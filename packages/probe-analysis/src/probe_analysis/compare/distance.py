@@ -101,7 +101,7 @@ def _statistics(a: Mapping[str, Any], b: Mapping[str, Any], count: int) -> Dista
         return Distance(math.inf, f"{broken[0] or 'all finite'} against {broken[1] or 'all finite'}")
     high, low = ("finite_max", "finite_min") if broken[0] and "finite_max" in a else ("Max", "Min")
     names = (high, low, "Mean", "Norm")
-    x, y = ([_finite(tensor.get(key)) for key in names] for tensor in (a, b))
+    x, y = ([_finite(tensor.get(key)) for key in names] for tensor in (a, b))  # whole numbers stay exact
     return apart(x, y, count, names)
 
 
@@ -140,7 +140,9 @@ def _told_apart(x: float | None, y: float | None) -> str:
     """Return two numbers in words, with as many digits as tell them apart, and at least six."""
     if x is None or y is None:
         return f"{x} against {y}"
-    digits = next((n for n in range(6, 17) if f"{x:.{n}g}" != f"{y:.{n}g}"), 17)
+    digits = next((n for n in range(6, 18) if f"{x:.{n}g}" != f"{y:.{n}g}"), None)
+    if digits is None:  # whole numbers that are one as floats
+        return f"{x} against {y}"
     return f"{x:.{digits}g} against {y:.{digits}g}"
 
 
@@ -166,8 +168,8 @@ def as_float(value: Any) -> float | None:
 
 
 def _finite(value: Any) -> float | None:
-    found = as_float(value)
-    return found if found is not None and math.isfinite(found) else None
+    near = as_float(value)
+    return number(value) if near is not None and math.isfinite(near) else None
 
 
 def _shape(shape: Any) -> str:
@@ -260,9 +262,7 @@ def compare_elements(a: Array, b: Array, dtype: str) -> Elements:
     for s in blocks:
         x, y = _wide(one[s]), _wide(two[s])
         with np.errstate(all="ignore"):
-            apart = np.abs(x - y)
-            apart[(x == y) | (np.isnan(x) & np.isnan(y))] = 0.0
-            apart[np.isnan(apart)] = np.inf
+            apart = _apart(one[s], two[s])
             bigger = np.maximum(np.abs(x), np.abs(y))
             share = apart / bigger
             share[apart == 0.0] = 0.0
@@ -288,6 +288,20 @@ def compare_elements(a: Array, b: Array, dtype: str) -> Elements:
     relative = 0.0 if max_abs == 0.0 else (max_abs / largest if largest else math.inf)
     norm = 0.0 if dd == 0.0 else (math.sqrt(dd / max(aa, bb)) if max(aa, bb) else math.inf)
     return Elements(max_abs, max_rel, relative, cosine, max_ulp, norm)
+
+
+def _apart(one: Array, two: Array) -> Array:
+    """Return the differences of elements as floats: 0 where they are equal, or both NaN; infinite where one is."""
+    kind = np.result_type(one, two).kind
+    if kind in "iu":  # not all whole numbers are a float64, but each difference is near one, and only 0 is 0
+        x, y = (values.astype(f"{kind}8") for values in (one, two))
+        exact: Array = np.maximum(x, y) - np.minimum(x, y)
+        return exact.view(np.uint64).astype(np.float64)
+    x, y = _wide(one), _wide(two)
+    apart: Array = np.abs(x - y)
+    apart[(x == y) | (np.isnan(x) & np.isnan(y))] = 0.0
+    apart[np.isnan(apart)] = np.inf
+    return apart
 
 
 def _wide(x: Array) -> Array:

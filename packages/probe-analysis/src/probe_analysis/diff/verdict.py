@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from attrs import frozen
+from probe_format.names import BETWEEN_RANKS
 from probe_format.schema import Side
 
-from probe_analysis.calls.run import BETWEEN_RANKS, GRADIENTS, AtCall, Call
+from probe_analysis.calls.run import GRADIENTS, AtCall, Call
 
 from .call_diff import CallDiff, Comparison
 

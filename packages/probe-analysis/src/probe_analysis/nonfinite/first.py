@@ -38,8 +38,10 @@ class Finding(AtCall):
     made: its results that are not finite.
     outside: whether the values came from outside: no recorded call made them, and this one, the outermost that got
         them, makes none of another kind.
+    received: whether the values came from other ranks.
     most: how many of the calls before it are told.
     order: how many calls were completed in its rank before the first with such a value: itself, or one inside of it.
+    others: what is to be added on the other ranks, where the values may have come from them.
     """
 
     run: Run
@@ -47,8 +49,10 @@ class Finding(AtCall):
     given: tuple[Value, ...]
     made: tuple[Value, ...]
     outside: bool
+    received: bool
     most: int
     order: int
+    others: str = ""
 
     @property
     def before(self) -> tuple[Call, ...]:
@@ -64,7 +68,7 @@ class Finding(AtCall):
     def sentence(self) -> str:
         """Return the finding in words."""
         lost = self.run.rank.lost.given(self.call.name)
-        return begins(self.call.name, self.given, self.made, self.outside, lost)
+        return begins(self.call.name, self.given, self.made, self.outside, lost) + self.others
 
 
 @frozen(eq=False, repr=False)
@@ -132,7 +136,7 @@ def first_non_finite(
     """Return where a dump stops being finite.
 
     step, rank: only these; None for all. The first step with such a value decides; within it the rank in which the
-        fewest calls come before it.
+        fewest calls come before it, and one that only receives such values after all others.
     before: how many calls that led there are kept.
     factor: a value is a risk where so many times its magnitude overflows its dtype.
     engine: what reads the ranks: `in_process`, `in_processes` or `on_dask`.
@@ -165,14 +169,13 @@ def _found(lookout: Lookout, before: int) -> NonFinite:
     for origin in origins(run.rank, suspects):
         call, order = run.by_name[origin.name], origin.at.order
         if call.backward not in found:
-            found[call.backward] = Finding(
-                run, call, origin.given, origin.made, origin.outside, before, order
-            )
+            source = origin.outside, origin.received
+            found[call.backward] = Finding(run, call, origin.given, origin.made, *source, before, order)
             if len(found) == 2:
                 break
     counts = {run.label: len(suspects)} if suspects else {}
     lost = (f"{run.label}: {run.rank.lost}",) if run.rank.lost else ()
-    passes = None, found.get(False), found.get(True)
+    passes = next(iter(found.values()), None), found.get(False), found.get(True)
     return NonFinite(*passes, counts, tuple(lookout.risks), lookout.calls, lookout.known, lost)
 
 
@@ -187,12 +190,34 @@ def _united(read: Sequence[NonFinite]) -> NonFinite:
 
 def _firsts(read: Sequence[NonFinite]) -> tuple[Finding | None, Finding | None, Finding | None]:
     """Return where a dump stops being finite, and where in this step the forward and the backward pass do so."""
-    findings = [f for each in read for f in (each.forward, each.backward) if f is not None]
-    first = min(findings, key=lambda f: (f.run.rank.step or 0, f.order), default=None)
-    in_step = [f for f in findings if first is not None and f.run.rank.step == first.run.rank.step]
+    begun = sorted((each.first for each in read if each.first is not None), key=_place_of)
+    if not begun:
+        return None, None, None
+    first, step = begun[0], begun[0].run.rank.step
+    told = evolve(first, others=_others(first, [f for f in begun if f.run.rank.step == step]))
+    in_step = [f for each in read for f in (each.forward, each.backward) if f and f.run.rank.step == step]
+    # The first of all is that of its pass: on a rank that received such values, the other pass follows from them.
     passes = ((f for f in in_step if f.call.backward == side) for side in (False, True))
-    forward, backward = (min(found, key=lambda f: f.order, default=None) for found in passes)
-    return first, forward, backward
+    forward, backward = (
+        min(found, key=lambda f: (f is not first, *_place_of(f)), default=None) for found in passes
+    )
+    return told, told if forward is first else forward, told if backward is first else backward
+
+
+def _place_of(finding: Finding) -> tuple[int, bool, int]:
+    """Return what is less for a finding that is nearer to where a dump stops being finite."""
+    return finding.run.rank.step or 0, finding.received, finding.order
+
+
+def _others(first: Finding, begun: Iterable[Finding]) -> str:
+    """Return what to add to the first finding on other ranks. begun: the first of each rank in its step."""
+    if first.received:
+        return " None of the ranks that were read makes them."
+    makes = (f for f in begun if not f.outside and not f.received and f.call.kind in ("api", "module"))
+    maker = next(makes, None) if first.outside else None
+    if maker is None:
+        return ""
+    return f" In {maker.run.label}, {maker.call.name} makes such values: these may have come from there."
 
 
 def _range(value: Value) -> str:

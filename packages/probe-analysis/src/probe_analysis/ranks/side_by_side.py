@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from attrs import frozen
+from probe_format.names import BETWEEN_RANKS
 
 from probe_analysis.align.alignment import align
 from probe_analysis.calls.compact_run import CompactRun
-from probe_analysis.calls.run import BETWEEN_RANKS, AtCall, Call
+from probe_analysis.calls.run import AtCall, Call
 
 from .disagreement import ranks_text
 from .held import all_of, ranks_in

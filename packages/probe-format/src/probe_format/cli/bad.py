@@ -42,7 +42,7 @@ def _makers(
 ) -> Iterator[str]:
     """Yield how many records have such values, and which calls made one from finite inputs."""
     with_nan = sum("NaN" in suspect.given | suspect.made for suspect in found)
-    makers = [o for o in begun if not (o.outside or o.at.given or rank.lost.given(o.name))]
+    makers = [o for o in begun if not (o.outside or o.received or o.at.given or rank.lost.given(o.name))]
     makers = [o for o in makers if _is_call(o.name) and _forward(o.name, by_name) is None]
     made = f"; {len(makers)} made it from finite inputs" if makers else ""
     yield f"not finite: {len(found)} of {len(rank.records)} records ({with_nan} with NaN){made}"
@@ -75,18 +75,19 @@ def _beginning(origin: Origin, bad: Mapping[str, Suspect], kinds: frozenset[str]
     said = f"first {what}: {_said(origin.name, of(origin.made))}"
     if not _is_call(origin.name):
         return said
+    said += ": received from other ranks" if origin.received else ": made there"
     if origin.given:
-        return f"{said}: made there; its inputs have none, but {_slots(origin.given)}"
+        return f"{said}; its inputs have none, but {_slots(origin.given)}"
     forward = _forward(origin.name, bad)
     finite = f"its inputs are finite{origin.rank.lost.given(origin.name)}"
     if forward is None:
-        return f"{said}: made there; {finite}"
+        return f"{said}; {finite}"
     try:
         parts = parts_of(origin.rank.records[forward].json)
     except FormatError:
-        return f"{said}: made there; {finite}, but not its forward call"
+        return f"{said}; {finite}, but not its forward call"
     values = [value for value in parts.values if kinds_of(value.tensor)]
-    return f"{said}: made there; {finite}, but {_said(forward, values)}"
+    return f"{said}; {finite}, but {_said(forward, values)}"
 
 
 def _said(name: str, values: Sequence[Value]) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 from attrs import frozen
 
 from probe_format.errors import FormatError
-from probe_format.names import ApiName, DebugName, ModuleName, ParamsGradName, parsed
+from probe_format.names import BETWEEN_RANKS, ApiName, DebugName, ModuleName, ParamsGradName, parsed
 from probe_format.schema.finite import MASK, Suspect, broken, kinds_of, suspect_of
 from probe_format.schema.parts import Value, parts_of
 
@@ -41,6 +41,11 @@ class Origin:
     def made(self) -> tuple[Value, ...]:
         """Return the tensors with values that are not finite that the call returned."""
         return tuple(value for value in self._bad if value.side == "out")
+
+    @property
+    def received(self) -> bool:
+        """Return whether it comes from other ranks."""
+        return not self.outside and self.name.startswith(BETWEEN_RANKS)
 
     @cached_property
     def sentence(self) -> str:
@@ -100,6 +105,12 @@ def begins(name: str, given: Sequence[Value], made: Sequence[Value], outside: bo
     is_backward = isinstance(form, ApiName | ModuleName) and form.direction == "backward"
     took = "The gradients that it gets are" if is_backward else "Its inputs are"
     state = f"not finite either, but of another kind ({_words(given)})" if given else f"finite{lost}"
+    if name.startswith(BETWEEN_RANKS):
+        overflow = ", or its reduction overflows" if "reduce" in name else ""
+        what = (
+            f"is the first to hold values that are not finite, and receives them from other ranks{overflow}"
+        )
+        return f"{name} {what}: {_words(made)}. {took} {state}."
     return f"{name} makes the first value that is not finite. {took} {state}; {_words(made)}."
 
 
