@@ -11,11 +11,16 @@ from attrs import field, frozen
 
 @frozen
 class Point:
-    """Hold one value. value: NaN or infinite where the tensor's own is, None where the record has none."""
+    """Hold one value.
+
+    value: NaN or infinite where the tensor's own is, None where the record has none.
+    folder: that of its process, as ``rank1``, which tells processes apart that share a rank, or have none.
+    """
 
     step: int
     rank: int | None
     value: float | None
+    folder: str
 
 
 @frozen(slots=False)
@@ -55,6 +60,14 @@ class Series:
             if point.value is not None:
                 found.setdefault(point.step, []).append(point.value)
         return found
+
+
+def of_each(points: Iterable[Point]) -> list[list[Point]]:
+    """Return the points of each process."""
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        found.setdefault(point.folder, []).append(point)
+    return [*found.values()]
 
 
 def span(values: Iterable[float | None]) -> float:

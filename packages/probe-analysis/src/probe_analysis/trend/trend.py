@@ -21,7 +21,7 @@ from probe_analysis.calls.skipped import Skipped
 from probe_analysis.result import Framed
 
 from .sentence import sentence_of
-from .series import Point, Series, span, without_first_zeros
+from .series import Point, Series, of_each, span, without_first_zeros
 from .sources import Found, Quantity, Statistic, statistic_of, tensors_of
 from .watched import watched_values
 
@@ -40,7 +40,7 @@ class Trend(Framed):
 
     quantity, statistic: what was followed.
     series: one for each tensor, those that changed most first (`rule` says by what).
-    steps, ranks: those of the dump.
+    steps: those of the dump. ranks: one of each process, None where it has no number.
     rule: how the change is ranked, in words.
     notes: what the numbers do not say.
     skipped: the label of each run that cannot be read, and why.
@@ -54,7 +54,7 @@ class Trend(Framed):
     rule: str
     notes: tuple[str, ...]
     skipped: Mapping[str, str] = field(factory=dict)
-    columns = "layer what step rank value over_steps over_ranks"
+    columns = "layer what step rank value over_steps over_ranks folder"
 
     @property
     def state(self) -> str:
@@ -71,7 +71,13 @@ class Trend(Framed):
         """Yield a row for each value, those of the tensor that changed most first."""
         for s in self.series:
             for p in s.points:
-                yield s.layer, s.what, p.step, p.rank, p.value, s.change, s.apart
+                yield s.layer, s.what, p.step, p.rank, p.value, s.change, s.apart, p.folder
+
+    def whose(self, point: Point) -> str:
+        """Return in words whose a value is; nothing where there is one process, which has no number."""
+        if point.rank is not None:
+            return f"rank {point.rank}"
+        return f"folder {point.folder}" if len(self.ranks) > 1 else ""
 
     def ranked(self, series: Series) -> float:
         """Return the number that a series is ranked by."""
@@ -113,8 +119,8 @@ def trend(
         return watched_trend(files, quantity, statistic, step=step, rank=rank)
     runs = list(runs_of(dump, step=step, rank=rank))
     parts: dict[Any, list[tuple[int, Run]]] = {}
-    for n, run in enumerate(runs):  # updates take the step before too: one process reads all steps of a rank
-        parts.setdefault(run.rank.number if quantity == "updates" else n, []).append((n, run))
+    for n, run in enumerate(runs):  # updates take the step before too: all steps of a process go together
+        parts.setdefault(run.folder if quantity == "updates" else n, []).append((n, run))
     notes: list[str] = []
     skipped = Skipped()
     values: dict[tuple[str, str], list[Point]] = {}
@@ -136,8 +142,8 @@ def trend(
         notes.append(
             "Tensors were not saved, so an update counts as what the statistic of its weight changed by: at least that."
         )
-    ranks = dict.fromkeys(run.rank.number for run in runs if run.label not in skipped)
-    return evolve(_ranked(quantity, statistic, values, ranks, notes), skipped=skipped)
+    ranks = {run.rank.path.name: run.rank.number for run in runs if run.label not in skipped}
+    return evolve(_ranked(quantity, statistic, values, ranks.values(), notes), skipped=skipped)
 
 
 def watched_trend(
@@ -171,10 +177,7 @@ def _ranked(
 
 def _series(key: tuple[str, str], points: list[Point], place: int) -> Series:
     points = sorted(points, key=lambda point: (point.step, -1 if point.rank is None else point.rank))
-    over_steps = (
-        span(without_first_zeros(p.value for p in points if p.rank == rank))
-        for rank in {p.rank for p in points}
-    )
+    over_steps = (span(without_first_zeros(p.value for p in some)) for some in of_each(points))
     over_ranks = (span(p.value for p in points if p.step == step) for step in {p.step for p in points})
     return Series(*key, tuple(points), place, max(over_steps), max(over_ranks))
 
@@ -202,18 +205,18 @@ class _Read:
 
 def _read(quantity: Quantity, statistic: Statistic, run: Run, before: dict[Any, tuple[int, Found]]) -> _Read:
     """Return the values of a quantity in a run. before: (layer, tensor) -> its last step, which this fills in."""
-    at, of, bounds = run.rank.step or 0, run.rank.number, 0
+    at, of, folder, bounds = run.rank.step or 0, run.rank.number, run.folder, 0
     points = list[tuple[tuple[str, str], Point]]()
     for found in [*tensors_of(run, quantity)]:  # all at first: of a run that cannot be read, nothing is kept
         key = found.layer, found.what
         if quantity != "updates":
-            points.append((key, Point(at, of, statistic_of(found.value.tensor, statistic))))
+            points.append((key, Point(at, of, statistic_of(found.value.tensor, statistic), folder)))
             continue
         last, before[key] = before.get(key), (at, found)
         if last is not None:
             value, exact = _update(last[1], found, statistic)
             bounds += not exact
-            points.append((key, Point(last[0], of, value)))
+            points.append((key, Point(last[0], of, value, folder)))
     return _Read(points, bounds, [f"{run.label}: {run.rank.lost}"] if run.rank.lost else [])
 
 
