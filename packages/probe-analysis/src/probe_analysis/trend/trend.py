@@ -21,7 +21,7 @@ from probe_analysis.calls.skipped import Skipped
 from probe_analysis.result import Framed
 
 from .sentence import sentence_of
-from .series import Point, Series, of_each, span, without_first_zeros
+from .series import Point, Series, begins_with_zero, of_each, span, without_first_zeros
 from .sources import Found, Quantity, Statistic, statistic_of, tensors_of
 from .watched import watched_values
 
@@ -60,7 +60,12 @@ class Trend(Framed):
     def state(self) -> str:
         if any(p.value is not None and not math.isfinite(p.value) for p in self.series[0].points):
             return "not finite"
-        return "constant" if self.ranked(self.series[0]) == 1.0 else "changes"
+        return "changes" if self.ranked(self.series[0]) > 1.0 or self.begun else "constant"
+
+    @property
+    def begun(self) -> tuple[Series, ...]:
+        """Return the tensors that are zero at first, which does not count as their change, and then are not."""
+        return tuple(s for s in self.series if any(begins_with_zero(some) for some in of_each(s.points)))
 
     @property
     def sentence(self) -> str:
@@ -88,7 +93,7 @@ class Trend(Framed):
         value = series.of_step(self.steps[0])
         firsts = (each.points[0].value for each in self.series)
         sizes = [abs(v) for v in firsts if v is not None and math.isfinite(v) and v]
-        return 1.0 if value is None else span([value, median(sizes) if sizes else 0.0])
+        return 1.0 if value is None else span([abs(value), median(sizes) if sizes else 0.0])
 
 
 def trend(
@@ -169,7 +174,13 @@ def _ranked(
     series = [_series(key, points, place) for place, (key, points) in enumerate(values.items())]
     steps = tuple(sorted({point.step for each in series for point in each.points}))
     whole = Trend(
-        quantity, statistic, tuple(series), steps, tuple(ranks), _rule(steps, tuple(ranks)), tuple(notes)
+        quantity,
+        statistic,
+        tuple(series),
+        steps,
+        tuple(ranks),
+        _rule(statistic, steps, tuple(ranks)),
+        tuple(notes),
     )
     first = sorted(series, key=lambda each: (-whole.ranked(each), each.place))
     return evolve(whole, series=tuple(first))
@@ -182,11 +193,14 @@ def _series(key: tuple[str, str], points: list[Point], place: int) -> Series:
     return Series(*key, tuple(points), place, max(over_steps), max(over_ranks))
 
 
-def _rule(steps: tuple[int, ...], ranks: tuple[int | None, ...]) -> str:
+def _rule(statistic: Statistic, steps: tuple[int, ...], ranks: tuple[int | None, ...]) -> str:
+    largest = "the largest magnitude"
+    if statistic in ("Max", "Min", "Mean"):
+        largest += ", or the distance where signs differ,"
     if len(steps) > 1:
-        return "ranked by the largest magnitude through the smallest over the steps of one rank"
+        return f"ranked by {largest} through the smallest over the steps of one rank"
     if len(ranks) > 1:
-        return "one step: ranked by the largest magnitude through the smallest over the ranks"
+        return f"one step: ranked by {largest} through the smallest over the ranks"
     what = "ranked by how many times a magnitude is larger or smaller than the median layer's"
     return f"one step and rank: {what}"
 
