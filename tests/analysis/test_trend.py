@@ -149,6 +149,11 @@ def test_what_stops_being_finite_or_dies_comes_first(
     assert "b.weight is zero in step 1" in capsys.readouterr().out
 
 
+def test_what_becomes_zero_hides_nothing_that_is_not_finite(tmp_path: Path) -> None:
+    found = trend(weights(tmp_path, {"a": [1.0, 0.0, 1.0], "b": [1.0, 1.0, "NaN"]}), "weights")
+    assert (found.state, found.series[0].layer) == ("not finite", "b")
+
+
 def test_a_change_of_sign_is_a_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     weights(tmp_path, {"a": [0.5, 0.6, 0.5], "b": [0.5, -0.5, 0.5], "c": [-3.0, -2.0, -3.0]}, "Mean")
     found = trend(tmp_path, "weights", statistic="Mean")

@@ -16,9 +16,8 @@ def sentence_of(found: Trend) -> str:
     first = found.series[0]
     ranked = found.ranked(first)
     what = f"{found.quantity}, {found.statistic}: {first.name}"
-    broken = next((p for p in first.points if p.value is not None and not math.isfinite(p.value)), None)
-    if broken is not None:
-        return f"{what} is not finite from step {broken.step} on{_on(found, broken)}."
+    if first.broken is not None:
+        return f"{what} is not finite from step {first.broken.step} on{_on(found, first.broken)}."
     if ranked == 1.0:
         return f"{found.quantity}, {found.statistic}: {_unchanged(found)}."
     zeros = [p for p in first.points if p.value == 0.0]

@@ -49,6 +49,11 @@ class Series:
         """Return layer and tensor, as ``blocks.0.up.weight``."""
         return f"{self.layer}.{self.what}" if self.layer else self.what
 
+    @cached_property
+    def broken(self) -> Point | None:
+        """Return its first value that is not finite."""
+        return next((p for p in self.points if p.value is not None and not math.isfinite(p.value)), None)
+
     def of_step(self, step: int) -> float | None:
         """Return its value in a step: of several ranks that of the largest magnitude, or one that is not finite."""
         return max(self._by_step.get(step, ()), key=magnitude, default=None)

@@ -58,7 +58,7 @@ class Trend(Framed):
 
     @property
     def state(self) -> str:
-        if any(p.value is not None and not math.isfinite(p.value) for p in self.series[0].points):
+        if self.series[0].broken is not None:
             return "not finite"
         return "changes" if self.ranked(self.series[0]) > 1.0 or self.begun else "constant"
 
@@ -182,7 +182,7 @@ def _ranked(
         _rule(statistic, steps, tuple(ranks)),
         tuple(notes),
     )
-    first = sorted(series, key=lambda each: (-whole.ranked(each), each.place))
+    first = sorted(series, key=lambda each: (-whole.ranked(each), each.broken is None, each.place))
     return evolve(whole, series=tuple(first))
 
 
