@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from probe_analysis import Trend, trend
+from probe_analysis import Trend, export, trend
 from probe_analysis.cli.trend import main
 from probe_analysis.trend.picture import sparkline
 from probe_format.errors import FormatError, UsageError
@@ -78,6 +79,32 @@ def test_values_are_those_that_torch_computes(trained: tuple[Path, Truth, str], 
                 continue  # the model's own output
             assert own is not None
             assert own == pytest.approx(right, rel=1e-5) if exact else own <= right * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("trained", ["tensor"], indirect=True)
+def test_why_an_update_is_a_lower_bound(trained: tuple[Path, Truth, str], tmp_path: Path) -> None:
+    """Tables have no values, and a file may be lost: neither was not saved."""
+    pytest.importorskip("pyarrow")
+    folder, _, _ = trained
+    export(folder, tmp_path / "tables")
+    shutil.copytree(folder, tmp_path / "lost")
+    shutil.rmtree(tmp_path / "lost" / "step1" / "rank" / "dump_tensor_data")
+    for name in ("tables", "lost"):
+        (note,) = trend(tmp_path / name, "updates").notes
+        assert note.startswith("Saved tensors cannot be read (Module.")
+        assert "is missing" in note and "at least that" in note
+
+
+def test_an_update_of_nothing_is_no_lower_bound(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from dumped_steps import dumped
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    model[0].none = torch.nn.Parameter(torch.empty(0))
+    dumped(tmp_path, lambda _: model(torch.ones(1, 2)), model, 2, task="tensor")
+    found = trend(tmp_path, "updates")
+    assert {series.name: series.points[0].value for series in found.series}["0.none"] is None
+    assert found.notes == ()
 
 
 def test_what_changed_most_comes_first(trained: tuple[Path, Truth, str]) -> None:

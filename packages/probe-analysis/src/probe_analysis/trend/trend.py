@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -129,13 +128,13 @@ def trend(
     notes: list[str] = []
     skipped = Skipped()
     values: dict[tuple[str, str], list[Point]] = {}
-    bounds = 0
+    bounds: dict[str, str] = {}
     work = partial(_read, quantity, statistic)
     for read in skipped.read(work, [*parts.values()], engine, progress):
         for key, point in read.points:
             values.setdefault(key, []).append(point)
         notes += read.notes
-        bounds += read.bounds
+        bounds = {**read.bounds, **bounds}
     skipped.unless(values)
     if not values:
         why = "; ".join([_LEVELS[quantity], *notes, *skipped.values()])
@@ -143,10 +142,8 @@ def trend(
     if all(point.value is None for points in values.values() for point in points):
         how = "dump with summary_mode statistics, or md5"
         raise FormatError(f"The tensors of {quantity} in {runs[0].label} have no statistics: {how}.")
-    if bounds:
-        notes.append(
-            "Tensors were not saved, so an update counts as what the statistic of its weight changed by: at least that."
-        )
+    counts = "so an update counts as what the statistic of its weight changed by: at least that."
+    notes += [f"{why}{first}, {counts}" for why, first in bounds.items()]
     ranks = {run.rank.path.name: run.rank.number for run in runs if run.label not in skipped}
     return evolve(_ranked(quantity, statistic, values, ranks.values(), notes), skipped=skipped)
 
@@ -209,17 +206,19 @@ def _rule(statistic: Statistic, steps: tuple[int, ...], ranks: tuple[int | None,
 class _Read:
     """Hold what is kept of a run.
 
-    points: the values, in its order. bounds: how many of them are lower bounds. notes: what is lost.
+    points: the values, in its order. notes: what is lost.
+    bounds: why some are lower bounds -> what the first error says, in brackets; empty without one.
     """
 
     points: Sequence[tuple[tuple[str, str], Point]]
-    bounds: int
+    bounds: Mapping[str, str]
     notes: Sequence[str]
 
 
 def _read(quantity: Quantity, statistic: Statistic, run: Run, before: dict[Any, tuple[int, Found]]) -> _Read:
     """Return the values of a quantity in a run. before: (layer, tensor) -> its last step, which this fills in."""
-    at, of, folder, bounds = run.rank.step or 0, run.rank.number, run.folder, 0
+    at, of, folder = run.rank.step or 0, run.rank.number, run.folder
+    bounds: dict[str, str] = {}
     points = list[tuple[tuple[str, str], Point]]()
     for found in [*tensors_of(run, quantity)]:  # all at first: of a run that cannot be read, nothing is kept
         key = found.layer, found.what
@@ -228,22 +227,30 @@ def _read(quantity: Quantity, statistic: Statistic, run: Run, before: dict[Any, 
             continue
         last, before[key] = before.get(key), (at, found)
         if last is not None:
-            value, exact = _update(last[1], found, statistic)
-            bounds += not exact
+            value, why, error = _update(last[1], found, statistic)
+            if why and value is not None:
+                bounds.setdefault(why, error)
             points.append((key, Point(last[0], of, value, folder)))
     return _Read(points, bounds, [f"{run.label}: {run.rank.lost}"] if run.rank.lost else [])
 
 
-def _update(last: Found, found: Found, statistic: Statistic) -> tuple[float | None, bool]:
-    """Return a statistic of the difference of two tensors, and whether it is that of their saved values."""
+def _update(last: Found, found: Found, statistic: Statistic) -> tuple[float | None, str, str]:
+    """Return a statistic of the difference of two tensors, and why it is not that of their saved values.
+
+    The reason is empty where it is; with it comes what an error says.
+    """
+    why, error = "Tensors were not saved", ""
     if last.value.tensor.get("data_name") and found.value.tensor.get("data_name"):
-        with contextlib.suppress(FormatError):
+        try:
             old, new = (each.call.record.tensor(each.value.slot).load() for each in (last, found))
             if old.shape == new.shape and old.size:
                 apart = np.subtract(new, old, dtype=np.result_type(new, np.float64))
-                return _of_array(apart, statistic), True
+                return _of_array(apart, statistic), "", ""
+            why = "Saved tensors have other shapes in the next step"
+        except (FormatError, OSError) as unread:
+            why, error = "Saved tensors cannot be read", f" ({str(unread).rstrip('.')})"
     one, two = (statistic_of(each.value.tensor, statistic) for each in (last, found))
-    return (None if one is None or two is None else abs(two - one)), False
+    return (None if one is None or two is None else abs(two - one)), why, error
 
 
 def _of_array(apart: np.ndarray, statistic: Statistic) -> float:
