@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from probe_analysis import Trend, trend
+from probe_analysis import Trend, export, trend
 from probe_analysis.cli.trend import main
 from probe_analysis.trend.picture import sparkline
 from probe_format.errors import FormatError, UsageError
@@ -80,6 +81,32 @@ def test_values_are_those_that_torch_computes(trained: tuple[Path, Truth, str], 
             assert own == pytest.approx(right, rel=1e-5) if exact else own <= right * (1 + 1e-5)
 
 
+@pytest.mark.parametrize("trained", ["tensor"], indirect=True)
+def test_why_an_update_is_a_lower_bound(trained: tuple[Path, Truth, str], tmp_path: Path) -> None:
+    """Tables have no values, and a file may be lost: neither was not saved."""
+    pytest.importorskip("pyarrow")
+    folder, _, _ = trained
+    export(folder, tmp_path / "tables")
+    shutil.copytree(folder, tmp_path / "lost")
+    shutil.rmtree(tmp_path / "lost" / "step1" / "rank" / "dump_tensor_data")
+    for name in ("tables", "lost"):
+        (note,) = trend(tmp_path / name, "updates").notes
+        assert note.startswith("Saved tensors cannot be read (Module.")
+        assert "is missing" in note and "at least that" in note
+
+
+def test_an_update_of_nothing_is_no_lower_bound(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from dumped_steps import dumped
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    model[0].none = torch.nn.Parameter(torch.empty(0))
+    dumped(tmp_path, lambda _: model(torch.ones(1, 2)), model, 2, task="tensor")
+    found = trend(tmp_path, "updates")
+    assert {series.name: series.points[0].value for series in found.series}["0.none"] is None
+    assert found.notes == ()
+
+
 def test_what_changed_most_comes_first(trained: tuple[Path, Truth, str]) -> None:
     folder, truth, _ = trained
     found = trend(folder, "gradients")
@@ -149,6 +176,49 @@ def test_what_stops_being_finite_or_dies_comes_first(
     assert "b.weight is zero in step 1" in capsys.readouterr().out
 
 
+def test_what_becomes_zero_hides_nothing_that_is_not_finite(tmp_path: Path) -> None:
+    found = trend(weights(tmp_path, {"a": [1.0, 0.0, 1.0], "b": [1.0, 1.0, "NaN"]}), "weights")
+    assert (found.state, found.series[0].layer) == ("not finite", "b")
+
+
+def test_a_change_of_sign_is_a_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights(tmp_path, {"a": [0.5, 0.6, 0.5], "b": [0.5, -0.5, 0.5], "c": [-3.0, -2.0, -3.0]}, "Mean")
+    found = trend(tmp_path, "weights", statistic="Mean")
+    assert [(series.layer, series.change) for series in found.series] == [("b", 2.0), ("c", 1.5), ("a", 1.2)]
+    assert found.state == "changes"
+    assert "b.weight changes most, and its sign: -0.5 in step 1, 0.5 in step" in found.sentence
+    assert main([str(tmp_path), "weights", "--statistic", "Mean"]) == 0
+    assert "or the distance where signs differ, through the smallest" in capsys.readouterr().out
+    negative = trend(weights(tmp_path / "one", {"c": [-3.0, -2.0]}, "Max"), "weights", statistic="Max")
+    assert negative.sentence == "weights, Max: c.weight changes most, 1.5 times: -2 in step 1, -3 in step 0."
+
+
+def test_it_is_said_what_is_the_same(tmp_path: Path) -> None:
+    def said(name: str, values: dict[str, list[Any]], ranks: tuple[int | None, ...] = (None,)) -> Any:
+        for rank in ranks:
+            weights(tmp_path / name, values, rank=rank)
+        return trend(tmp_path / name, "weights")
+
+    whole = said("steps", {"a": [2.0, 2.0], "b": [-1.0, -1.0]})
+    assert (whole.state, whole.sentence) == ("constant", "weights, Norm: nothing changes.")
+    begun = said("begun", {"a": [2.0, 2.0], "b": [0.0, 1.0]})
+    assert begun.state == "changes"
+    assert begun.sentence == "weights, Norm: nothing changes, but these are zero at first: b.weight."
+    one = said("ranks", {"a": [2.0], "b": [1.0]}, (0, 1))
+    assert one.sentence == "weights, Norm: in step 0, the only one, no tensor differs between ranks."
+    layers = said("layers", {"a": [2.0], "b": [2.0]})
+    assert layers.sentence.endswith(", no tensor is larger or smaller than the median layer.")
+    zero = said("zero", {"a": [2.0], "b": [0.0]})
+    assert zero.sentence == "weights, Norm: b.weight is zero, and the median layer is not: 0."
+    assert said("negative", {"a": [-2.0], "b": [-2.0]}).state == "constant"
+
+
+def test_values_whose_ratio_no_float_holds(tmp_path: Path) -> None:
+    found = trend(weights(tmp_path, {"a": [1e-300, 1e300]}), "weights")
+    assert found.series[0].change == math.inf
+    assert "1e-300 in step 0, 1e+300 in step 1" in found.sentence
+
+
 def test_a_small_change_is_said_with_the_digits_that_show_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,11 +253,14 @@ def test_a_line_of_characters() -> None:
     assert sparkline([]) == ""
 
 
-def weights(folder: Path, values: dict[str, list[Any]]) -> None:
+def weights(
+    folder: Path, values: dict[str, list[Any]], number: str = "Norm", rank: int | None = None
+) -> Path:
     """Write a dump in which each module has one parameter, with these norms step after step."""
     for step in range(len(next(iter(values.values())))):
         data = {
-            f"Module.{name}.Linear.forward.0": {"parameters": {"weight": tensor(Norm=norms[step])}}
+            f"Module.{name}.Linear.forward.0": {"parameters": {"weight": tensor(**{number: norms[step]})}}
             for name, norms in values.items()
         }
-        write(folder, None, data, step, level="L0")
+        write(folder, rank, data, step, level="L0")
+    return folder

@@ -171,6 +171,12 @@ class Run:
     label: str
     rank: Rank
 
+    @property
+    def folder(self) -> str:
+        """Return the folder of its process, which is the same in each step: ``rank1``, ``proc12``, ``graph/rank``."""
+        mode, name = self.rank.mode, self.rank.path.name
+        return f"{mode}/{name}" if mode else name
+
     def forget(self) -> None:
         """Let go of all that was read. It is read again when it is asked for."""
         for each in (self, self.rank):

@@ -1,5 +1,6 @@
 """Compare two dumps, every step and rank that both have, call by call, and give one verdict on the whole."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -132,7 +133,7 @@ def diff_runs(
             f"The two dumps have no step and rank in common: the first has {', '.join(r.label for r in ones)}, "
             f"the second {', '.join(r.label for r in twos)}. Give one step folder or rank folder of each."
         )
-    thirds = {_place(run): run for run in noise}
+    thirds = _others(ones, noise)
     any_third = noise[0] if len(noise) == 1 else None
     found, before = list[RunDiff](), list[RunDiff]()
     skipped, past = Skipped(), Past()
@@ -140,8 +141,8 @@ def diff_runs(
     keep, engine = alone or look is not None, in_process if alone else engine
     work = partial(_compared, progress if alone else None, look)
     for _, step in groupby(pairs, lambda pair: pair[0].rank.step):
-        each = [Pairing(one, two, options, thirds.get(_place(one), any_third)) for one, two in step]
-        parts = [[(n, RankStep(x, past.of(x.a.rank.number), keep))] for n, x in enumerate(each)]
+        each = [Pairing(one, two, options, thirds.get(id(one), any_third)) for one, two in step]
+        parts = [[(n, RankStep(x, past.of(x), keep))] for n, x in enumerate(each)]
         now = [*skipped.read(work, parts, engine, None if alone else progress)]
         for run in before if look is None else ():
             run.forget()
@@ -163,7 +164,25 @@ def _paired(ones: Sequence[Run], twos: Sequence[Run]) -> tuple[list[tuple[Run, R
     """Return the runs of the same step and rank; two single runs belong together whatever they are."""
     if len(ones) == len(twos) == 1:
         return [(ones[0], twos[0])], [], []
-    second = {_place(run): run for run in twos}
-    pairs = [(run, second[_place(run)]) for run in ones if _place(run) in second]
-    taken = {id(run) for pair in pairs for run in pair}
-    return pairs, [r for r in ones if id(r) not in taken], [r for r in twos if id(r) not in taken]
+    others = _others(ones, twos)
+    taken = {id(run) for run in others.values()}
+    pairs = [(run, others[id(run)]) for run in ones if id(run) in others]
+    return pairs, [r for r in ones if id(r) not in others], [r for r in twos if id(r) not in taken]
+
+
+def _others(ones: Sequence[Run], twos: Sequence[Run]) -> dict[int, Run]:
+    """Return the id of a run -> the run of the same step and rank in another dump.
+
+    Processes that share a rank are told apart by their folders. Those that the other dump has under other names, as
+    `proc12` for `rank`, are taken in order, where both have as many of them.
+    """
+    named = {(_place(run), run.folder): run for run in twos}
+    found = {id(run): named.pop(key) for run in ones if (key := (_place(run), run.folder)) in named}
+    left = defaultdict[object, tuple[list[Run], list[Run]]](lambda: ([], []))
+    for some, runs in enumerate(([run for run in ones if id(run) not in found], named.values())):
+        for run in runs:
+            left[_place(run)][some].append(run)
+    for alone, those in left.values():
+        if len(alone) == len(those):
+            found |= zip(map(id, alone), those, strict=True)
+    return found

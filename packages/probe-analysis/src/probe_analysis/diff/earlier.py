@@ -40,14 +40,14 @@ class Earlier:
 
 @frozen(eq=False)
 class Past:
-    """Hold what is known of all steps so far. last: rank -> its last step, as in `Earlier`."""
+    """Hold what is known of all steps so far. last: the folders of a rank -> its last step, as in `Earlier`."""
 
     known: Earlier = field(factory=Earlier)
-    last: Mapping[int | None, Earlier] = field(factory=dict)
+    last: Mapping[tuple[str, str], Earlier] = field(factory=dict)
 
-    def of(self, rank: int | None) -> Earlier:
+    def of(self, pairing: Pairing) -> Earlier:
         """Return what a rank's next step begins with."""
-        own = self.last.get(rank, self.known)
+        own = self.last.get(_folders(pairing), self.known)
         return evolve(self.known, before=own.before, agreed=own.agreed, left=own.left)
 
     def after(self, step: Sequence[RunDiff]) -> Past:
@@ -61,5 +61,9 @@ class Past:
                 max(known.gradients, each.gradients),
                 known.alone or each.alone,
             )
-            last[pairing.a.rank.number] = Earlier(before=pairing, agreed=state, left=each.left)
+            last[_folders(pairing)] = Earlier(before=pairing, agreed=state, left=each.left)
         return Past(known, last)
+
+
+def _folders(pairing: Pairing) -> tuple[str, str]:
+    return pairing.a.folder, pairing.b.folder

@@ -61,10 +61,10 @@ def _over_steps(axes: Any, trend: Trend) -> None:
 
 def _over_layers(axes: Any, trend: Trend) -> None:
     ordered = sorted(trend.series, key=lambda series: series.place)
-    for rank in trend.ranks:
-        values = ([p.value for p in series.points if p.rank == rank] for series in ordered)
-        sizes = [_size(of_rank[0] if of_rank else None) for of_rank in values]
-        axes.plot(range(len(sizes)), sizes, marker=".", label="all" if rank is None else f"rank {rank}")
+    each = [{p.folder: p for p in reversed(series.points)} for series in ordered]
+    for folder, point in {name: p for points in each for name, p in points.items()}.items():
+        sizes = [_size(points[folder].value if folder in points else None) for points in each]
+        axes.plot(range(len(sizes)), sizes, marker=".", label=trend.whose(point) or "all")
     axes.set_xlabel("layer, in the order of execution")
     _finish(axes, trend)
 

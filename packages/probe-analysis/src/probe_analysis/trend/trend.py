@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -21,7 +20,7 @@ from probe_analysis.calls.skipped import Skipped
 from probe_analysis.result import Framed
 
 from .sentence import sentence_of
-from .series import Point, Series, span, without_first_zeros
+from .series import Point, Series, begins_with_zero, of_each, span, without_first_zeros
 from .sources import Found, Quantity, Statistic, statistic_of, tensors_of
 from .watched import watched_values
 
@@ -40,7 +39,7 @@ class Trend(Framed):
 
     quantity, statistic: what was followed.
     series: one for each tensor, those that changed most first (`rule` says by what).
-    steps, ranks: those of the dump.
+    steps: those of the dump. ranks: one of each process, None where it has no number.
     rule: how the change is ranked, in words.
     notes: what the numbers do not say.
     skipped: the label of each run that cannot be read, and why.
@@ -54,13 +53,18 @@ class Trend(Framed):
     rule: str
     notes: tuple[str, ...]
     skipped: Mapping[str, str] = field(factory=dict)
-    columns = "layer what step rank value over_steps over_ranks"
+    columns = "layer what step rank value over_steps over_ranks folder"
 
     @property
     def state(self) -> str:
-        if any(p.value is not None and not math.isfinite(p.value) for p in self.series[0].points):
+        if self.series[0].broken is not None:
             return "not finite"
-        return "constant" if self.ranked(self.series[0]) == 1.0 else "changes"
+        return "changes" if self.ranked(self.series[0]) > 1.0 or self.begun else "constant"
+
+    @property
+    def begun(self) -> tuple[Series, ...]:
+        """Return the tensors that are zero at first, which does not count as their change, and then are not."""
+        return tuple(s for s in self.series if any(begins_with_zero(some) for some in of_each(s.points)))
 
     @property
     def sentence(self) -> str:
@@ -71,7 +75,13 @@ class Trend(Framed):
         """Yield a row for each value, those of the tensor that changed most first."""
         for s in self.series:
             for p in s.points:
-                yield s.layer, s.what, p.step, p.rank, p.value, s.change, s.apart
+                yield s.layer, s.what, p.step, p.rank, p.value, s.change, s.apart, p.folder
+
+    def whose(self, point: Point) -> str:
+        """Return in words whose a value is; nothing where there is one process, which has no number."""
+        if point.rank is not None:
+            return f"rank {point.rank}"
+        return f"folder {point.folder}" if len(self.ranks) > 1 else ""
 
     def ranked(self, series: Series) -> float:
         """Return the number that a series is ranked by."""
@@ -82,7 +92,7 @@ class Trend(Framed):
         value = series.of_step(self.steps[0])
         firsts = (each.points[0].value for each in self.series)
         sizes = [abs(v) for v in firsts if v is not None and math.isfinite(v) and v]
-        return 1.0 if value is None else span([value, median(sizes) if sizes else 0.0])
+        return 1.0 if value is None else span([abs(value), median(sizes) if sizes else 0.0])
 
 
 def trend(
@@ -113,18 +123,18 @@ def trend(
         return watched_trend(files, quantity, statistic, step=step, rank=rank)
     runs = list(runs_of(dump, step=step, rank=rank))
     parts: dict[Any, list[tuple[int, Run]]] = {}
-    for n, run in enumerate(runs):  # updates take the step before too: one process reads all steps of a rank
-        parts.setdefault(run.rank.number if quantity == "updates" else n, []).append((n, run))
+    for n, run in enumerate(runs):  # updates take the step before too: all steps of a process go together
+        parts.setdefault(run.folder if quantity == "updates" else n, []).append((n, run))
     notes: list[str] = []
     skipped = Skipped()
     values: dict[tuple[str, str], list[Point]] = {}
-    bounds = 0
+    bounds: dict[str, str] = {}
     work = partial(_read, quantity, statistic)
     for read in skipped.read(work, [*parts.values()], engine, progress):
         for key, point in read.points:
             values.setdefault(key, []).append(point)
         notes += read.notes
-        bounds += read.bounds
+        bounds = {**read.bounds, **bounds}
     skipped.unless(values)
     if not values:
         why = "; ".join([_LEVELS[quantity], *notes, *skipped.values()])
@@ -132,12 +142,10 @@ def trend(
     if all(point.value is None for points in values.values() for point in points):
         how = "dump with summary_mode statistics, or md5"
         raise FormatError(f"The tensors of {quantity} in {runs[0].label} have no statistics: {how}.")
-    if bounds:
-        notes.append(
-            "Tensors were not saved, so an update counts as what the statistic of its weight changed by: at least that."
-        )
-    ranks = dict.fromkeys(run.rank.number for run in runs if run.label not in skipped)
-    return evolve(_ranked(quantity, statistic, values, ranks, notes), skipped=skipped)
+    counts = "so an update counts as what the statistic of its weight changed by: at least that."
+    notes += [f"{why}{first}, {counts}" for why, first in bounds.items()]
+    ranks = {run.rank.path.name: run.rank.number for run in runs if run.label not in skipped}
+    return evolve(_ranked(quantity, statistic, values, ranks.values(), notes), skipped=skipped)
 
 
 def watched_trend(
@@ -163,27 +171,33 @@ def _ranked(
     series = [_series(key, points, place) for place, (key, points) in enumerate(values.items())]
     steps = tuple(sorted({point.step for each in series for point in each.points}))
     whole = Trend(
-        quantity, statistic, tuple(series), steps, tuple(ranks), _rule(steps, tuple(ranks)), tuple(notes)
+        quantity,
+        statistic,
+        tuple(series),
+        steps,
+        tuple(ranks),
+        _rule(statistic, steps, tuple(ranks)),
+        tuple(notes),
     )
-    first = sorted(series, key=lambda each: (-whole.ranked(each), each.place))
+    first = sorted(series, key=lambda each: (-whole.ranked(each), each.broken is None, each.place))
     return evolve(whole, series=tuple(first))
 
 
 def _series(key: tuple[str, str], points: list[Point], place: int) -> Series:
     points = sorted(points, key=lambda point: (point.step, -1 if point.rank is None else point.rank))
-    over_steps = (
-        span(without_first_zeros(p.value for p in points if p.rank == rank))
-        for rank in {p.rank for p in points}
-    )
+    over_steps = (span(without_first_zeros(p.value for p in some)) for some in of_each(points))
     over_ranks = (span(p.value for p in points if p.step == step) for step in {p.step for p in points})
     return Series(*key, tuple(points), place, max(over_steps), max(over_ranks))
 
 
-def _rule(steps: tuple[int, ...], ranks: tuple[int | None, ...]) -> str:
+def _rule(statistic: Statistic, steps: tuple[int, ...], ranks: tuple[int | None, ...]) -> str:
+    largest = "the largest magnitude"
+    if statistic in ("Max", "Min", "Mean"):
+        largest += ", or the distance where signs differ,"
     if len(steps) > 1:
-        return "ranked by the largest magnitude through the smallest over the steps of one rank"
+        return f"ranked by {largest} through the smallest over the steps of one rank"
     if len(ranks) > 1:
-        return "one step: ranked by the largest magnitude through the smallest over the ranks"
+        return f"one step: ranked by {largest} through the smallest over the ranks"
     what = "ranked by how many times a magnitude is larger or smaller than the median layer's"
     return f"one step and rank: {what}"
 
@@ -192,41 +206,51 @@ def _rule(steps: tuple[int, ...], ranks: tuple[int | None, ...]) -> str:
 class _Read:
     """Hold what is kept of a run.
 
-    points: the values, in its order. bounds: how many of them are lower bounds. notes: what is lost.
+    points: the values, in its order. notes: what is lost.
+    bounds: why some are lower bounds -> what the first error says, in brackets; empty without one.
     """
 
     points: Sequence[tuple[tuple[str, str], Point]]
-    bounds: int
+    bounds: Mapping[str, str]
     notes: Sequence[str]
 
 
 def _read(quantity: Quantity, statistic: Statistic, run: Run, before: dict[Any, tuple[int, Found]]) -> _Read:
     """Return the values of a quantity in a run. before: (layer, tensor) -> its last step, which this fills in."""
-    at, of, bounds = run.rank.step or 0, run.rank.number, 0
+    at, of, folder = run.rank.step or 0, run.rank.number, run.folder
+    bounds: dict[str, str] = {}
     points = list[tuple[tuple[str, str], Point]]()
     for found in [*tensors_of(run, quantity)]:  # all at first: of a run that cannot be read, nothing is kept
         key = found.layer, found.what
         if quantity != "updates":
-            points.append((key, Point(at, of, statistic_of(found.value.tensor, statistic))))
+            points.append((key, Point(at, of, statistic_of(found.value.tensor, statistic), folder)))
             continue
         last, before[key] = before.get(key), (at, found)
         if last is not None:
-            value, exact = _update(last[1], found, statistic)
-            bounds += not exact
-            points.append((key, Point(last[0], of, value)))
+            value, why, error = _update(last[1], found, statistic)
+            if why and value is not None:
+                bounds.setdefault(why, error)
+            points.append((key, Point(last[0], of, value, folder)))
     return _Read(points, bounds, [f"{run.label}: {run.rank.lost}"] if run.rank.lost else [])
 
 
-def _update(last: Found, found: Found, statistic: Statistic) -> tuple[float | None, bool]:
-    """Return a statistic of the difference of two tensors, and whether it is that of their saved values."""
+def _update(last: Found, found: Found, statistic: Statistic) -> tuple[float | None, str, str]:
+    """Return a statistic of the difference of two tensors, and why it is not that of their saved values.
+
+    The reason is empty where it is; with it comes what an error says.
+    """
+    why, error = "Tensors were not saved", ""
     if last.value.tensor.get("data_name") and found.value.tensor.get("data_name"):
-        with contextlib.suppress(FormatError):
+        try:
             old, new = (each.call.record.tensor(each.value.slot).load() for each in (last, found))
             if old.shape == new.shape and old.size:
                 apart = np.subtract(new, old, dtype=np.result_type(new, np.float64))
-                return _of_array(apart, statistic), True
+                return _of_array(apart, statistic), "", ""
+            why = "Saved tensors have other shapes in the next step"
+        except (FormatError, OSError) as unread:
+            why, error = "Saved tensors cannot be read", f" ({str(unread).rstrip('.')})"
     one, two = (statistic_of(each.value.tensor, statistic) for each in (last, found))
-    return (None if one is None or two is None else abs(two - one)), False
+    return (None if one is None or two is None else abs(two - one)), why, error
 
 
 def _of_array(apart: np.ndarray, statistic: Statistic) -> float:

@@ -25,7 +25,7 @@ class Watched:
     """Hold the values of one quantity.
 
     points: (layer, tensor) -> its points, by rank, then by step.
-    ranks: of the files. notes: what the points do not say.
+    ranks: one of each file. notes: what the points do not say.
     """
 
     points: Mapping[tuple[str, str], list[Point]]
@@ -56,7 +56,7 @@ def watched_values(
         for number, column in file.of_kind(quantity):
             scale = 1.0 / math.sqrt(column.elements) if rms and column.elements else 1.0
             largest = _largest(file, number, group)
-            of = [Point(at, file.rank, value * scale) for at, value in largest.items()]
+            of = [Point(at, file.rank, value * scale, file.path.stem) for at, value in largest.items()]
             points.setdefault((column.layer, column.what), []).extend(of)
     return Watched(
         {key: of for key, of in points.items() if of},
