@@ -104,7 +104,7 @@ def ranks(
     Raises FormatError when the dump cannot be read or has no step with several ranks, UsageError for a rank in
     ``groups`` that the dump does not have, and for a pattern in ``agree`` that matches nothing.
     """
-    steps = _Steps()
+    steps, history = _Steps(), History()
     found: list[Disagreement] = []
     for label, runs in groupby(runs_of(dump, step=step), key=lambda run: run.label.rpartition("/")[0]):
         listed = dict(steps.listed(runs))
@@ -115,6 +115,7 @@ def ranks(
         summary = engine(
             summarised, blocks, StepSummary.with_, progress and partial(progress, label)
         ).settled(all_are_here=True)
+        history.stopped = history.stopped or steps.left(label, there)
         if not steps.has_several(summary):
             continue
         cohorts = summary.by_first
@@ -123,8 +124,7 @@ def ranks(
                 here = _listed(ranks_in(summary.members))
                 raise UsageError(f"The groups name rank {rank}, but the dump has the ranks {here}.")
             weights = {first: weights_of(cohort) for first, cohort in cohorts.items()}
-            replicas, history = replicas_of(cohorts, weights, groups), History(any(weights.values()))
-        history.stopped = history.stopped or steps.left(label, summary.members)
+            replicas, history.weights = replicas_of(cohorts, weights, groups), any(weights.values())
         steps.compared[label] = summary.members
         numbered = {number: run.rank for number, run in listed.items()}
         found += compare_step(summary, replicas, history, agree, numbered, progress)
@@ -186,10 +186,9 @@ class _Steps:
     def left(self, label: str, runs: int) -> Stop | None:
         """Return which ranks of earlier steps did not begin a step that others began; None when all did.
 
-        runs: the ranks of the step, as bits.
+        runs: the ranks of the step, also those that cannot be read, as bits.
         """
-        before = ranks_in(all_of(self.compared.values()) & ~runs)
-        gone = tuple(rank for rank in before if f"{label}/rank{rank}" not in self.skipped)
+        gone = ranks_in(all_of(self.compared.values()) & ~runs)
         why = f"{ranks_text(gone)} stopped before {label}, which {ranks_text(ranks_in(runs))} began."
         return Stop(label, gone, None, why) if gone else None
 

@@ -219,7 +219,7 @@ class History:
     given: what the replicas gave in the step before.
     """
 
-    weights: bool
+    weights: bool = False
     agreed: dict[tuple[str, str, int], str] = field(factory=dict)
     checked: Counter[str] = field(factory=Counter)
     noted: dict[str, tuple[str, int]] = field(factory=dict)
