@@ -45,6 +45,15 @@ class Replicas:
     why: str
     experts: tuple[int, ...] = ()
 
+    def with_(self, found: "Replicas", new: int) -> "Replicas":
+        """Return these replicas and the ranks that no earlier step has, in the groups that a later step shows.
+
+        found: the replicas as the later step shows them. new: these ranks, as bits.
+        """
+        groups = _with_new(self.groups, found.groups, new)
+        experts = _with_new(self.experts, found.experts, new) if self.experts else found.experts
+        return Replicas(groups, self.why or found.why, experts)
+
     def of(self, call: Call) -> tuple[int, ...]:
         """Return the ranks that should hold the same weights in a module."""
         return self.experts if self.experts and _is_expert(call.path) else self.groups
@@ -53,6 +62,18 @@ class Replicas:
         """Return whether ranks hold the same tensor exactly where they have the same experts."""
         ranks = all_of(held)
         return len(held) > 1 and {*held} == {bits & ranks for bits in self.experts if bits & ranks}
+
+
+def _with_new(groups: Sequence[int], found: Sequence[int], new: int) -> tuple[int, ...]:
+    """Return groups with the new ranks of those found: what puts a rank into two of them decides nothing."""
+    known = [*groups]
+    for group in (each for each in found if each & new):
+        met = [n for n, each in enumerate(known) if each & group]
+        if not met:
+            known.append(group)
+        elif len(met) == 1:
+            known[met[0]] |= group & new
+    return tuple(known)
 
 
 def _is_expert(path: str) -> bool:
@@ -212,7 +233,7 @@ class History:
     """Keep what the steps so far have shown.
 
     weights: whether modules' parameters are recorded.
-    agreed: record, slot and first rank of a weight -> the last step in which the ranks agreed on it.
+    agreed: record and slot of a weight, number of the group -> the last step in which ranks of it agreed, and which.
     checked: reason -> how many tensors were compared.
     noted: what need not be a fault: kind -> the first sentence on it, and in how many steps it was seen.
     asked: the patterns of `ranks` that matched a tensor.
@@ -220,7 +241,7 @@ class History:
     """
 
     weights: bool = False
-    agreed: dict[tuple[str, str, int], str] = field(factory=dict)
+    agreed: dict[tuple[str, str, int], tuple[str, int]] = field(factory=dict)
     checked: Counter[str] = field(factory=Counter)
     noted: dict[str, tuple[str, int]] = field(factory=dict)
     asked: set[str] = field(factory=set)
