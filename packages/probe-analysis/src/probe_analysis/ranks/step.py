@@ -63,6 +63,11 @@ def compare_step(
         if progress is not None and n % 256 == 255:
             progress(label, n + 1, len(rows))
     found += filter(None, (at.compare(call, expected) for call, expected in given.settled()))
+    if given.unsure:
+        call, expected = given.unsure[0]
+        what = f"whole numbers that stay the same differ between replicas ({len(given.unsure)}), first {call.name}."
+        more = "Each rank's own place, or a fault that no majority shows: not blamed."
+        history.note("numbers", label, f"{what}{expected.slot}. {more}")
     given.before, history.given = None, given
     if history.weights and replicas.groups[:1] == (summary.members,):
         note_inputs(label, rows, cohorts, history)
