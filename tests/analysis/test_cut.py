@@ -102,6 +102,30 @@ def test_a_rank_that_is_not_in_a_later_step_stopped_before_it(tmp_path, capsys, 
     assert capsys.readouterr().out.startswith(f"stopped: rank {lowest} stopped before step1, which ranks ")
 
 
+@pytest.mark.parametrize("later", [(0,), (2,)])
+def test_all_ranks_but_one_stopped_before_a_step(tmp_path, capsys, later):
+    """Also where the step of that one is followed by one in which another is alone."""
+    for step, ranks in ((0, (0, 1)), (1, (0,)), (2, later)):
+        for rank in ranks:
+            begun(tmp_path / f"step{step}" / f"rank{rank}", 0, 4, ended=True)
+    found = probe_analysis.ranks(tmp_path)
+    assert (found.stopped.step, found.stopped.ranks) == ("step1", (1,))
+    assert "step1 has rank 0 alone: not compared." in found.notes
+    probe(["ranks", str(tmp_path)])
+    assert capsys.readouterr().out.startswith("stopped: rank 1 stopped before step1, which rank 0 began.")
+
+
+def test_a_rank_that_cannot_be_read_in_a_later_step_began_it(tmp_path):
+    for step in range(2):
+        for rank in range(2):
+            begun(tmp_path / f"step{step}" / f"rank{rank}", 0, 4, ended=True)
+    for file in (tmp_path / "step1" / "rank1").iterdir():
+        file.write_bytes(b"{")
+    found = probe_analysis.ranks(tmp_path)
+    assert list(found.skipped) == ["step1/rank1"]
+    assert found.stopped is None
+
+
 def test_where_nobody_stopped_before_others_nothing_is_said(tmp_path):
     for rank in range(3):
         begun(tmp_path / "step0" / f"rank{rank}", rank, 6)

@@ -64,7 +64,7 @@ def test_the_first_sentence_names_place_and_rank(runs: Path, fault: str) -> None
     assert {each.call.name for each in found.disagreements} == {record}
 
 
-def dump(folder: Path, *given: Any, steps: int = 2, third: bool = False) -> Path:
+def dump(folder: Path, *given: Any, steps: int = 2, third: bool = False, what: str = "Torch.add") -> Path:
     """A dump without modules: data that change, and a function whose second argument is given[rank]."""
     for step in range(steps):
         for rank in range(3 if third else 2):
@@ -73,7 +73,7 @@ def dump(folder: Path, *given: Any, steps: int = 2, third: bool = False) -> Path
             second = own[step] if isinstance(own, list) else own
             data = {
                 "Torch.relu.0.forward": {"input_args": [x], "output": [x | {"Min": 0.0}]},
-                "Torch.add.0.forward": {
+                f"{what}.0.forward": {
                     "input_args": [x | {"Min": 0.0}, second],
                     "output": [x | {"Min": 0.5}],
                 },
@@ -112,6 +112,48 @@ def test_the_odd_one_of_three_is_named(tmp_path: Path) -> None:
 )
 def test_what_ranks_may_have_of_their_own_is_no_finding(tmp_path: Path, given: Any) -> None:
     assert ranks(dump(tmp_path, *given)).first is None
+
+
+@pytest.mark.parametrize("kind", ["Torch.softmax", "Functional.softmax", "Tensor.__pow__"])
+def test_a_whole_number_that_stays_is_compared(kind: str, tmp_path: Path) -> None:
+    """A dimension, an exponent, a count."""
+    odd, others = number(0, "int"), number(1, "int")
+    assert ranks(dump(tmp_path / "one", others, odd, others, third=True, steps=1, what=kind)).first is None
+    found = ranks(dump(tmp_path / "two", others, odd, others, third=True, what=kind))
+    assert found.first is not None and (found.first.step, found.first.odd) == ("step1", (1,))
+    assert "input_args.1" in found.first.sentence and ": 0 against 1" in found.first.sentence
+
+
+ONE, TWO = number(1, "int"), number(2, "int")
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ((ONE, [ONE, TWO], ONE), "Torch.add"),  # follows from the data
+        ((ONE, TWO, ONE), "Tensor.narrow"),  # its own part of what it got
+        ((ONE, TWO, ONE), "Torch.arange"),  # the size of its data
+        ((ONE, TWO, ONE), "Torch.div"),
+    ],
+)
+def test_whole_numbers_that_ranks_may_have_of_their_own(given: Any, what: str, tmp_path: Path) -> None:
+    dump(tmp_path, *given, third=True, what=what)
+    for file in tmp_path.glob("step*/rank1/dump.json" if what == "Torch.div" else "step*/*/dump.json"):
+        document = json.loads(file.read_text())
+        if what == "Torch.div":  # its batch is smaller
+            document["data"]["Torch.relu.0.forward"]["input_args"][0]["shape"] = [3]
+        elif what == "Torch.arange":
+            record = document["data"]["Torch.arange.0.forward"]
+            record["input_args"] = record["input_args"][1:]
+        file.write_text(json.dumps(document))
+    assert ranks(tmp_path).first is None
+
+
+def test_a_whole_number_of_each_rank_is_noted(tmp_path: Path) -> None:
+    found = ranks(dump(tmp_path, number(0, "int"), ONE, TWO, third=True))
+    assert found.first is None
+    said = "step1: whole numbers that stay the same differ between replicas (1), first Torch.add.0.forward."
+    assert any(note.startswith(f"{said}input_args.1.") for note in found.notes)
 
 
 def test_what_needs_two_steps_is_not_said_of_one(tmp_path: Path) -> None:

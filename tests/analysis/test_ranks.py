@@ -12,7 +12,7 @@ import pytest
 from probe_analysis import ranks
 from probe_analysis.cli.ranks import main
 from probe_format.errors import FormatError, UsageError
-from rank_dumps import run_ranks, tensor, write
+from rank_dumps import changed, run_ranks, tensor, write
 
 HONEST = ("honest=mix", "honest=L0", "honest=L1", "sgd=mix", "reduced by hand=mix")
 # run -> (step, beginning of the record named first, slot, reason, a part of the sentence)
@@ -225,6 +225,25 @@ def test_groups_that_are_none(group: str, tmp_path: Path, capsys: pytest.Capture
     assert f"--groups wants ranks as 0,2 or 0-3, not {group!r}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("groups", [["0,1", "0,1"], ["0-1", "1-2"], ["0,0,1"]])
+def test_a_rank_in_two_groups_is_refused(
+    groups: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What its group holds would be counted twice."""
+    for rank in range(3):
+        write(tmp_path, rank, {"Functional.relu.0.forward": {"input_args": [tensor()], "output": [tensor()]}})
+    assert main([str(tmp_path), "--groups", *groups]) == 2
+    assert f"The groups name rank {groups[0][2] if '-' in groups[0] else 0} twice" in capsys.readouterr().err
+
+
+def test_groups_may_name_a_rank_that_only_a_later_step_has(tmp_path: Path) -> None:
+    for step, rank in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3)):
+        weight = tensor(Norm=2.5 if rank == 3 else 2.0)
+        write(tmp_path, rank, {"Module.a.Linear.forward.0": {"parameters": {"weight": weight}}}, step)
+    first = ranks(tmp_path, groups=[(0, 1), (2, 3)]).first
+    assert first is not None and first.parting == ((2,), (3,))
+
+
 def test_ranks_that_are_missing_are_noted(tmp_path: Path) -> None:
     relu = {"Functional.relu.0.forward": {"input_args": [tensor()], "output": [tensor()]}}
     for rank in (0, 1, 3):
@@ -246,6 +265,53 @@ def test_which_ranks_a_step_lacks_is_told(tmp_path: Path) -> None:
         write(tmp_path, rank, relu, step)
     said = ["step0 lacks rank 2, which other steps have.", "step2 lacks rank 1, which other steps have."]
     assert [note for note in ranks(tmp_path).notes if "lacks" in note] == said
+
+
+def late(folder: Path, rank: int, norm: float, cls: str = "Linear", size: int = 4) -> Path:
+    """Three ranks with equal weights; one has no record of step0, and maybe another weight in step1."""
+    for step, each in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)):
+        own = norm if each == rank else 2.0
+        data = {
+            f"Module.{name}.{cls}.forward.0": {"parameters": {"weight": tensor(Norm=n, shape=[size])}}
+            for name, n in (("a", own), ("b", 3.0 + step))
+        }
+        if (step, each) != (0, rank):
+            write(folder, each, data, step)
+    return folder
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_rank_that_the_first_step_lacks_is_compared_in_the_next(
+    rank: int, torn: bool, tmp_path: Path
+) -> None:
+    late(tmp_path, rank, 2.5)
+    if torn:
+        (tmp_path / "step0" / f"rank{rank}").mkdir()
+        (tmp_path / "step0" / f"rank{rank}" / "dump.json").write_text('{"task": "statis')
+    found = ranks(tmp_path)
+    assert found.state == "disagree" and found.numbers == (0, 1, 2)
+    first = found.first
+    assert first is not None and (first.step, first.odd) == ("step1", (rank,))
+    others = "ranks 1, 2" if rank == 0 else "ranks 0, 2"
+    assert f"In step0 {others} agreed, and rank {rank} had no record of it" in first.sentence
+
+
+def test_a_healthy_rank_that_the_first_step_lacks_agrees(tmp_path: Path) -> None:
+    found = ranks(late(tmp_path, 1, 2.0))
+    assert found.state == "agree" and found.checked["weight"] == 4
+    assert found.sentence.startswith("agree: ranks 0, 1, 2 agree on all 4 tensors")
+
+
+def test_a_late_rank_of_which_nothing_says_whose_replica_it_is_is_noted(tmp_path: Path) -> None:
+    """Its weights are its own: it may be another shard."""
+    late(tmp_path, 1, 2.5, "ColumnParallelLinear")
+    with changed(tmp_path / "step1" / "rank1") as data:
+        data["Module.b.ColumnParallelLinear.forward.0"]["parameters"]["weight"]["Norm"] = 9.0
+    found = ranks(tmp_path)
+    assert found.first is None
+    said = "step1: rank 1 had no record before, and nothing shows whose replica it is: its weights are not compared."
+    assert said in found.notes
 
 
 def test_a_table_is_written(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

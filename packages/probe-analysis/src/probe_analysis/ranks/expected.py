@@ -48,7 +48,7 @@ _CHANCE = (
 _MOVES = frozenset((
     "narrow", "split", "split_with_sizes", "split_with_sizes_copy", "tensor_split", "chunk", "unbind", "select",
     "index_select", "__getitem__", "as_strided", "view", "view_as", "reshape", "detach", "clone", "contiguous", "to",
-    "copy_", "_foreach_copy_",
+    "cuda", "npu", "copy_", "_foreach_copy_",
 ))  # fmt: skip
 
 

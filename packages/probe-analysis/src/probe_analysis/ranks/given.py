@@ -1,7 +1,8 @@
 """Compare what replicas give to functions beside data: arguments, train or eval mode, buffers and other constants.
 
-Data differ between replicas, and so does all that follows from them. Hence numbers in arithmetic, and tensors that no
-record has made, count only where they stay the same from step to step while the data change.
+Data differ between replicas, and so does all that follows from them. Hence whole numbers, numbers in arithmetic, and
+tensors that no record has made, count only where they stay the same from step to step while the data change. A whole
+number may be a rank's own place, or the size of its data, and is blamed only where most ranks have another.
 """
 
 import re
@@ -15,8 +16,9 @@ from probe_analysis.calls.compact_run import CompactRun
 from probe_analysis.calls.run import Call
 from probe_analysis.compare.level import LIMITS, own_level
 
+from .disagreement import odd_of
 from .expected import Expected, in_update, is_divided, moves
-from .held import MOST, Held, Kind, Piles, all_of, united, within
+from .held import MOST, Held, Kind, Piles, all_of, in_order, united, within
 from .marks import held_in, mark, trusted
 from .side_by_side import collective
 
@@ -66,6 +68,8 @@ class Given:
     made: marks of these, and of the tensors that the calls so far have made.
     kept: what differs and may follow from data, by record, slot and group.
     running: the running statistics of batch norms that differ. norms: how many were compared in all.
+    uneven: groups whose ranks have given tensors of other shapes so far, as where they get batches of other sizes.
+    unsure: what differs and stayed the same, and may be a rank's own.
     """
 
     groups: Sequence[int]
@@ -76,6 +80,8 @@ class Given:
     kept: dict[tuple[str, str, int], tuple[Call, Expected]] = field(factory=dict)
     running: list[tuple[Call, Expected]] = field(factory=list)
     norms: int = 0
+    uneven: set[int] = field(factory=set)
+    unsure: list[tuple[Call, Expected]] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
         self.made = set(self.inputs)
@@ -97,6 +103,7 @@ class Given:
                 looked_at[who] = [*self._looked_at(call, parts)]
             if not row.alike:
                 if forms is None or len(within(forms, group)) > 1:
+                    self.uneven.add(group)
                     continue
                 yield from self._arguments(call, parts, row, group)
             for value in looked_at[who]:
@@ -112,10 +119,10 @@ class Given:
             kinds = {_kind(leaf) for leaf in held.values()}
             if "" in kinds or len(held) < 2:
                 continue
-            expected = Expected("argument", slot, held)
-            if kinds != {"float"} or "Functional." in call.name or in_update(call):
+            expected, whole = Expected("argument", slot, held), "int" in kinds
+            if not whole and (kinds != {"float"} or "Functional." in call.name or in_update(call)):
                 yield expected
-            else:
+            elif not whole or (parts.side("in") and not moves(call) and group not in self.uneven):
                 self.kept[call.name, slot, group] = call, expected
 
     def _looked_at(self, call: Call, parts: Parts) -> Iterator[Value]:
@@ -153,6 +160,14 @@ class Given:
             filled = {tensor.get("Max") == tensor.get("Min") for tensor in (expected.held or {}).values()}
             if not own or len(filled) > 1:
                 yield call, expected
+        for call, expected in self._same():
+            if _is_place(expected.held or {}):
+                self.unsure.append((call, expected))
+            else:
+                yield call, expected
+
+    def _same(self) -> Iterator[tuple[Call, Expected]]:
+        """Yield what differs between ranks and stayed the same on each since the step before, with other data."""
         if self.before is None:
             return
         kept = {key: each[1].held or {} for key, each in self.before.kept.items() if key in self.kept}
@@ -197,8 +212,13 @@ def _tells(expected: Expected) -> bool:
     return len(held) > 1 and (expected.reason == "argument" or bool(first["shape"] and trusted(first)))
 
 
+def _is_place(held: Held) -> bool:
+    """Return whether a whole number may be one of each rank's own, as none is that of most ranks."""
+    return any(_kind(leaf) == "int" for leaf in held.values()) and not odd_of(in_order(held))
+
+
 def _kind(leaf: Any) -> str:
     """Return the type of an argument that replicas may have to agree on; empty for others, and for devices."""
     kind = leaf.get("type") if isinstance(leaf, dict) else None
     text = kind == "str" and not _DEVICE.search(str(leaf.get("value")))
-    return str(kind) if kind in ("float", "bool") or text else ""
+    return str(kind) if kind in ("float", "int", "bool") or text else ""

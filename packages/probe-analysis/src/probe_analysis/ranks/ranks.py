@@ -102,9 +102,10 @@ def ranks(
     engine: what reads the ranks, in blocks: `in_process`, `in_processes` or `on_dask`.
     progress: called with (label, blocks or calls compared, how many in all).
     Raises FormatError when the dump cannot be read or has no step with several ranks, UsageError for a rank in
-    ``groups`` that the dump does not have, and for a pattern in ``agree`` that matches nothing.
+    ``groups`` that the dump does not have or that is there twice, and for a pattern in ``agree`` that matches nothing.
     """
-    steps = _Steps()
+    _refuse(groups, dump, step)
+    steps, history, replicas = _Steps(), History(), Replicas((), "")
     found: list[Disagreement] = []
     for label, runs in groupby(runs_of(dump, step=step), key=lambda run: run.label.rpartition("/")[0]):
         listed = dict(steps.listed(runs))
@@ -115,16 +116,10 @@ def ranks(
         summary = engine(
             summarised, blocks, StepSummary.with_, progress and partial(progress, label)
         ).settled(all_are_here=True)
+        history.stopped = history.stopped or steps.left(label, there)
         if not steps.has_several(summary):
             continue
-        cohorts = summary.by_first
-        if not steps.compared:
-            for rank in (rank for group in groups for rank in group if not summary.members >> rank & 1):
-                here = _listed(ranks_in(summary.members))
-                raise UsageError(f"The groups name rank {rank}, but the dump has the ranks {here}.")
-            weights = {first: weights_of(cohort) for first, cohort in cohorts.items()}
-            replicas, history = replicas_of(cohorts, weights, groups), History(any(weights.values()))
-        history.stopped = history.stopped or steps.left(label, summary.members)
+        replicas = _with_new(replicas, summary, all_of(steps.compared.values()), groups, history)
         steps.compared[label] = summary.members
         numbered = {number: run.rank for number, run in listed.items()}
         found += compare_step(summary, replicas, history, agree, numbered, progress)
@@ -136,10 +131,44 @@ def ranks(
             f"No tensor that several ranks have matches {', '.join(map(repr, unmatched))}. A pattern is of the record "
             "and the place in it, as 'Module.norm.LayerNorm.forward.0.output.0' or 'Module.norm.*.output.*'."
         )
-    numbers, labels = ranks_in(next(iter(steps.compared.values()))), tuple(steps.compared)
+    numbers, labels = ranks_in(all_of(steps.compared.values())), tuple(steps.compared)
     notes, checked = (*steps.notes(), *history.notes), dict(history.checked)
     known = checked, replicas, numbers, labels, notes, steps.skipped
     return Ranks(history.stopped, tuple(found), *known)
+
+
+def _with_new(
+    replicas: Replicas, summary: StepSummary, before: int, groups: Sequence[Sequence[int]], history: History
+) -> Replicas:
+    """Return the replicas with the ranks of a step that none before has; note those that it shows to be nobody's.
+
+    before: the ranks of the steps before, as bits. groups: as in `ranks`.
+    """
+    new = summary.members & ~before
+    if not new:
+        return replicas
+    weights = {first: weights_of(cohort) for first, cohort in summary.by_first.items()}
+    history.weights = history.weights or any(weights.values())
+    found = replicas.with_(replicas_of(summary.by_first, weights, groups), new)
+    lone = new & ~all_of(found.groups)
+    if before and lone and not groups:
+        why = "had no record before, and nothing shows whose replica it is: its weights are not compared."
+        history.note("lone", summary.step, f"{ranks_text(ranks_in(lone))} {why}")
+    return found
+
+
+def _refuse(groups: Sequence[Sequence[int]], dump: Source, step: int | None) -> None:
+    """Raise UsageError for a rank of the groups that no step has, or that is there twice. dump, step: as in `ranks`."""
+    runs = runs_of(dump, step=step) if groups else ()
+    there = bits_of(run.rank.number for run in runs if run.rank.number is not None)
+    seen = 0
+    for rank in (rank for group in groups for rank in group):
+        if not there >> rank & 1:
+            here = _listed(ranks_in(there))
+            raise UsageError(f"The groups name rank {rank}, but the dump has the ranks {here}.")
+        if seen >> rank & 1:
+            raise UsageError(f"The groups name rank {rank} twice: a rank is a replica in one group.")
+        seen |= 1 << rank
 
 
 #: How many ranks with adjacent numbers are read at once: ranks that get the same mostly have adjacent numbers.
@@ -186,10 +215,9 @@ class _Steps:
     def left(self, label: str, runs: int) -> Stop | None:
         """Return which ranks of earlier steps did not begin a step that others began; None when all did.
 
-        runs: the ranks of the step, as bits.
+        runs: the ranks of the step, also those that cannot be read, as bits.
         """
-        before = ranks_in(all_of(self.compared.values()) & ~runs)
-        gone = tuple(rank for rank in before if f"{label}/rank{rank}" not in self.skipped)
+        gone = ranks_in(all_of(self.compared.values()) & ~runs)
         why = f"{ranks_text(gone)} stopped before {label}, which {ranks_text(ranks_in(runs))} began."
         return Stop(label, gone, None, why) if gone else None
 

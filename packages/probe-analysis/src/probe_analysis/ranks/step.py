@@ -63,6 +63,11 @@ def compare_step(
         if progress is not None and n % 256 == 255:
             progress(label, n + 1, len(rows))
     found += filter(None, (at.compare(call, expected) for call, expected in given.settled()))
+    if given.unsure:
+        call, expected = given.unsure[0]
+        what = f"whole numbers that stay the same differ between replicas ({len(given.unsure)}), first {call.name}."
+        more = "Each rank's own place, or a fault that no majority shows: not blamed."
+        history.note("numbers", label, f"{what}{expected.slot}. {more}")
     given.before, history.given = None, given
     if history.weights and replicas.groups[:1] == (summary.members,):
         note_inputs(label, rows, cohorts, history)
@@ -80,7 +85,7 @@ class _RanksOfStep:
     asked: Sequence[str]
     ranks: Mapping[int, Rank]
     _around: dict[str, frozenset[str]] = field(factory=dict, init=False)
-    _known: dict[Any, Sequence[tuple[int, int | None]]] = field(factory=dict, init=False)
+    _known: dict[Any, Sequence[tuple[int, int, bool]]] = field(factory=dict, init=False)
 
     def row(self, joint: Joint, updates: Sequence[int], given: Given) -> Iterator[Disagreement]:
         call = next(iter(joint.values()))
@@ -137,23 +142,23 @@ class _RanksOfStep:
             # What the call returns differs because what it got does.
             follows = taken if reason == "update" and slot.startswith("output") else ()
             expected = Expected(reason, slot, held)
-            for group, first in self._divided(tuple(groups), ranks, held):
-                if first is None:
+            for number, group, same in self._divided(tuple(groups), ranks, held):
+                if not same:
                     yield from self._of_group(row.call, expected, group, ranks, follows)
                 elif group not in follows:
-                    self._agree(reason, (row.call.name, slot, first))
+                    self._agree(reason, (row.call.name, slot, number), group)
 
     def _divided(
         self, groups: tuple[int, ...], ranks: int, held: Held | None
-    ) -> Sequence[tuple[int, int | None]]:
-        """Return those of ``ranks`` in each group, where two or more are; and the lowest if they hold the same."""
+    ) -> Sequence[tuple[int, int, bool]]:
+        """Return of each group with two or more of ``ranks`` its number, these, and whether they hold the same."""
         key = groups, ranks, None if held is None else frozenset(held)
         if key not in self._known:
-            some = (each & ranks for each in groups)
+            some = ((number, group & ranks) for number, group in enumerate(groups))
             same = (held or {}).keys()
             self._known[key] = [
-                (each, lowest(each) if each in same or any(bits & each == each for bits in same) else None)
-                for each in some
+                (number, each, each in same or any(bits & each == each for bits in same))
+                for number, each in some
                 if each & each - 1
             ]
         return self._known[key]
@@ -213,9 +218,15 @@ class _RanksOfStep:
     ) -> Disagreement | None:
         """Return where ranks disagree on a tensor or an argument that they should agree on; None where they agree."""
         ranks = all_of(expected.held or {})
-        reason, key = expected.reason, (call.name, expected.slot, lowest(ranks))
+        reason, groups = expected.reason, self.replicas.of(call)
+        number = next((number for number, group in enumerate(groups) if group & ranks), -1)
+        key = call.name, expected.slot, number
         further = (
-            more if reason == "update" else (lambda _: (0, self._since(key))) if reason == "weight" else None
+            more
+            if reason == "update"
+            else (lambda _: (0, self._since(key, ranks)))
+            if reason == "weight"
+            else None
         )
         if reason not in ("form", "argument") and len(sums_in(expected.held or {})) > 1:
             self._note_sums()
@@ -225,7 +236,7 @@ class _RanksOfStep:
         if answer is False or (answer is not True and not is_known):
             return None
         if answer is True:
-            self._agree(reason, key)
+            self._agree(reason, key, ranks)
             return None
         self.history.checked[reason] += 1
         return evolve(answer, call=self._made(call, ranks) if ranks else call)
@@ -237,11 +248,11 @@ class _RanksOfStep:
             text = f"{why}: between those the statistics alone are compared."
             self.history.note("sums", self.summary.step, text)
 
-    def _agree(self, reason: Reason, key: tuple[str, str, int]) -> None:
+    def _agree(self, reason: Reason, key: tuple[str, str, int], ranks: int) -> None:
         """Keep that some ranks agree. key: of a weight, as in `History`."""
         self.history.checked[reason] += 1
         if reason == "weight":
-            self.history.agreed[key] = self.summary.step
+            self.history.agreed[key] = self.summary.step, ranks
 
     def _unreduced(self, row: JointRow, slot: str, held: Held) -> tuple[int, str]:
         own: dict[str, int] = {}
@@ -266,12 +277,15 @@ class _RanksOfStep:
         """Return a call as that of the first of these ranks."""
         return evolve(call, rank=self.ranks[lowest(ranks)])
 
-    def _since(self, key: tuple[str, str, int]) -> str:
-        before = self.history.agreed.get(key)
-        if before is None:
+    def _since(self, key: tuple[str, str, int], ranks: int) -> str:
+        step, before = self.history.agreed.get(key, ("", 0))
+        if not before:
             return "They differ from the first record on: look at how each rank initialises, loads or broadcasts them"
+        if unknown := ranks & ~before:
+            had, lacks = ranks_text(ranks_in(before)), ranks_text(ranks_in(unknown))
+            return f"In {step} {had} agreed, and {lacks} had no record of it"
         return (
-            f"In {before} they agreed: look at the reduction of the gradients, the optimizer's step, and whatever "
+            f"In {step} they agreed: look at the reduction of the gradients, the optimizer's step, and whatever "
             "else writes weights between"
         )
 
