@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import traceback
 from collections.abc import Callable
@@ -60,8 +61,8 @@ def test_the_line_of_a_module_that_was_loaded_again_is_the_new_one(
         file.write_text(f"def roots(x):\n    return x.sqrt()  # {word}\n")
         made: dict[str, Any] = {"__name__": "mine"}
         exec(compile(file.read_text(), str(file), "exec"), made)
-        low = number(framework, -1.0)
-        error = Step(framework, tmp_path / word, lambda: made["roots"](low)).of
+        work = functools.partial(made["roots"], number(framework, -1.0))
+        error = Step(framework, tmp_path / word, work).of
         assert str(error).endswith(f"return x.sqrt()  # {word}.")
 
 
