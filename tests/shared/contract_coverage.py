@@ -214,6 +214,25 @@ def test_modules_that_came_while_started_are_named(given: str, framework: Framew
     assert not [why for what, why in said.items() if what in left and "not called in" in why]
 
 
+def test_gradients_of_parameters_that_came_while_started_are_named(
+    framework: Framework, tmp_path: Path
+) -> None:
+    first, second = framework.layer(), framework.layer()
+    model = framework.sequence(first, second)
+
+    def run() -> None:
+        framework.train(model, framework.ones(2, 2))
+        first.weight, second.weight = framework.layer().weight, first.weight
+        framework.train(model, framework.ones(2, 2))
+
+    name = f"{framework.kind}.0.{framework.linear.__name__}.parameters_grad: gradient of weight"
+    said = _said(framework, tmp_path / "first", model, run)
+    assert said == {name: "the parameter was put there while started: it is seen from the next step on"}
+    assert not _said(
+        framework, tmp_path / "next", model, lambda: framework.train(model, framework.ones(2, 2))
+    )
+
+
 def test_modules_that_change_places_are_no_others(framework: Framework, tmp_path: Path) -> None:
     model = framework.sequence(framework.layer(), framework.layer())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import traceback
 from collections.abc import Callable
@@ -50,6 +51,19 @@ def number(framework: Framework, value: float) -> Any:
 
 def roots(framework: Framework, x: Any) -> Any:
     return framework.functions.relu(x.sqrt())
+
+
+def test_the_line_of_a_module_that_was_loaded_again_is_the_new_one(
+    framework: Framework, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    for word in ("first", "second try"):
+        file.write_text(f"def roots(x):\n    return x.sqrt()  # {word}\n")
+        made: dict[str, Any] = {"__name__": "mine"}
+        exec(compile(file.read_text(), str(file), "exec"), made)
+        work = functools.partial(made["roots"], number(framework, -1.0))
+        error = Step(framework, tmp_path / word, work).of
+        assert str(error).endswith(f"return x.sqrt()  # {word}.")
 
 
 def test_it_is_raised_at_the_first_call_that_makes_one(framework: Framework, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from probe_format.cli.main import main as probe
 from probe_format.errors import ConfigError
 from probe_format.read.verify import verify
 from probe_format.watch import WatchFile, watch_files
+from probe_runtime.watch import WatchedRow
+from signalled import WAYS, Late, rings_in
 
 ALL = {"moments": True, "updates": True}
 
@@ -30,6 +32,13 @@ ALL = {"moments": True, "updates": True}
 def rows_of(file: WatchFile) -> list[dict[tuple[str, str], float | None]]:
     """Each row, by (kind, name)."""
     return [{(c.kind, c.name): row.norm(i) for i, c in enumerate(file.columns)} for row in file.rows]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_time_out_that_comes_in_a_look_reaches_the_run(tmp_path: Path, watched_run: Any, way: str) -> None:
+    with rings_in(WatchedRow, "put", way) as times, pytest.raises(Late):
+        watched_run(tmp_path, 2)
+    assert times == [1]
 
 
 @pytest.mark.parametrize("keys", [{}, ALL], ids=["few", "all"])

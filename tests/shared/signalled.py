@@ -1,10 +1,11 @@
-"""A signal that comes while a function of ours runs, and whose handler ends the user's work by an error."""
+"""A signal, or an event of a trace, that comes while a function of ours runs, and ends the user's work by an error."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +14,7 @@ from probe_runtime.collect.backward_records import BackwardRecords
 from probe_runtime.collect.recorder import Recorder
 from probe_runtime.collect.walk import Part
 
-__all__ = ["PLACES", "Late", "rings_in"]
+__all__ = ["PLACES", "WAYS", "Late", "rings_in"]
 
 #: Where a signal may come in what both frameworks run of ours.
 PLACES: dict[str, tuple[Any, str]] = {
@@ -33,16 +34,28 @@ def _ring(number: int, frame: Any) -> None:
     raise Late
 
 
+def _look(frame: Any, event: str, arg: Any) -> None:
+    raise Late
+
+
+#: What makes the error come next.
+WAYS: dict[str, Callable[[], None]] = {
+    "signal": lambda: os.kill(os.getpid(), signal.SIGUSR1),
+    "trace": lambda: sys.settrace(_look),
+    "profile": lambda: sys.setprofile(_look),
+}
+
+
 @contextmanager
-def rings_in(owner: Any, name: str) -> Iterator[list[int]]:
-    """While open, the signal comes at the first call of that function of ours, before it does anything; how often."""
+def rings_in(owner: Any, name: str, way: str = "signal") -> Iterator[list[int]]:
+    """While open, the error comes at the first call of that function of ours, before it does anything; how often."""
     times = [0]
     original = getattr(owner, name)
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if not times[0]:
             times[0] += 1
-            os.kill(os.getpid(), signal.SIGUSR1)
+            WAYS[way]()
         return original(*args, **kwargs)
 
     before = signal.signal(signal.SIGUSR1, _ring)
@@ -52,3 +65,5 @@ def rings_in(owner: Any, name: str) -> Iterator[list[int]]:
     finally:
         setattr(owner, name, original)
         signal.signal(signal.SIGUSR1, before)
+        sys.settrace(None)
+        sys.setprofile(None)

@@ -1,4 +1,4 @@
-"""What a signal's handler raises (a request's time-out) is the run's, wherever in Probe the signal came."""
+"""What a signal's handler or a trace raises (a request's time-out) is the run's, wherever in Probe it came."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from probe_runtime.session.step import DumpingStep
 from probe_torch.hooks import gradients
 from probe_torch.tensors.leaf import TensorLeaf
 from signalled import PLACES as SHARED
-from signalled import Late, rings_in
+from signalled import WAYS, Late, rings_in
 from torch import nn
 
 PLACES = SHARED | {
@@ -46,16 +46,17 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad()
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("level", ["L0", "mix"])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_time_out_ends_the_request_and_the_next_is_recorded_whole(
-    place: str, level: str, tmp_path: Path
+    place: str, level: str, way: str, tmp_path: Path
 ) -> None:
     if level == "L0" and place in AT_L1:
         level = "L1"
     model, optimizer = made()
     with opened(tmp_path, level=level) as debugger:
-        with rings_in(*PLACES[place]) as times, pytest.raises(Late), debugger.one_step(model):
+        with rings_in(*PLACES[place], way) as times, pytest.raises(Late), debugger.one_step(model):
             train(model, optimizer)
         optimizer.zero_grad()
         for _ in range(2):

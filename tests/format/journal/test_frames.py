@@ -3,6 +3,7 @@
 import errno
 import os
 import struct
+import sys
 import zlib
 from functools import partial
 
@@ -246,3 +247,19 @@ def test_a_forked_copy_knows_that_it_is_one(tmp_path, monkeypatch):
     assert not writer.forked
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert writer.forked
+
+
+def test_a_time_out_that_comes_as_an_event_is_written_reaches_the_run(tmp_path):
+    def look(frame, event, called):
+        if event == "c_call" and called is os.lseek:
+            raise TimeoutError
+
+    writer = writer_of(tmp_path / "j")
+    sys.setprofile(look)
+    try:
+        with pytest.raises(TimeoutError):
+            writer.append(EVENTS[0])
+    finally:
+        sys.setprofile(None)
+    writer.append(EVENTS[1])
+    assert heads(read_journal(tmp_path / "j")) == [EVENTS[1]]

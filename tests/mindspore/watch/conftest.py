@@ -18,7 +18,7 @@ def _norm(t: Any) -> float:
 
 
 @pytest.fixture
-def watched_run(pynative: None) -> Any:
+def watched_run(pynative: None, request: pytest.FixtureRequest) -> Any:
     """Adam on a small net, by hand."""
     from mindspore import Tensor, nn, ops, set_seed, value_and_grad
     from probe_mindspore import PrecisionDebugger
@@ -35,6 +35,8 @@ def watched_run(pynative: None) -> Any:
         debugger = (
             None if dump is None else PrecisionDebugger(dump_path=str(dump), **{"task": "watch", **keys})
         )
+        if debugger:
+            request.addfinalizer(debugger.close)
         seen = []
         for _ in range(steps):
             if debugger:

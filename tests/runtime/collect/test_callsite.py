@@ -231,6 +231,14 @@ def test_source_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == first + 2, "what is known outlives a step"
 
 
+def test_the_source_of_a_module_that_was_changed_and_loaded_again_is_the_new_one(tmp_path: Path) -> None:
+    sources = [f"def forward(call):\n    return call()  # {'again ' * n}\n" for n in range(3)]
+    found = [module(tmp_path, "user", source).forward(frames)[0] for source in sources]
+    assert [text.endswith(source[20:].strip()) for text, source in zip(found, sources, strict=True)] == [
+        True
+    ] * 3
+
+
 def test_no_frame_and_no_local_is_kept_alive() -> None:
     class Thing:
         pass

@@ -357,6 +357,21 @@ def test_models_that_cannot_be_planned_are_named(tmp_path: Path) -> None:
             plan(model, keys, x)
 
 
+def test_the_line_of_a_module_that_was_loaded_again_is_the_new_one(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    for word in ("first", "second try"):
+        file.write_text(f"def asks(x):\n    return x.item()  # {word}\n")
+        made: dict[str, Any] = {"__name__": "model"}
+        exec(compile(file.read_text(), str(file), "exec"), made)
+
+        class Model(nn.Module):
+            def forward(self, x: torch.Tensor, asks: Any = made["asks"]) -> Any:
+                return asks(x)
+
+        with pytest.raises(UsageError, match=word):
+            plan(Model(), {"level": "mix", "dump_path": str(tmp_path / "d")}, torch.ones(1))
+
+
 @pytest.mark.filterwarnings("ignore:Probe met:RuntimeWarning")
 def test_what_could_not_be_followed_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:

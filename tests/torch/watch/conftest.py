@@ -17,7 +17,7 @@ def _norm(t: torch.Tensor) -> float:
 
 
 @pytest.fixture
-def watched_run() -> Any:
+def watched_run(request: pytest.FixtureRequest) -> Any:
     """AdamW on a small net, by hand."""
 
     def run(dump: Path | None, steps: int, **keys: Any) -> Any:
@@ -26,6 +26,7 @@ def watched_run() -> Any:
         optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
         keys = {"task": "watch", **keys}
         debugger: Any = Nothing() if dump is None else PrecisionDebugger(dump_path=dump, **keys)
+        request.addfinalizer(debugger.close)
         seen = []
         for _ in range(steps):
             with debugger.one_step(net):

@@ -1,7 +1,7 @@
 """Shorten values and errors for messages, and ask the user's objects for their text without harm to the run.
 
-Whatever a value's own methods raise, the message stays readable. An error that a signal's handler raises meanwhile is
-the run's, and is passed on.
+Whatever a value's own methods raise, the message stays readable. An error that a signal's handler, a trace function or
+a profile function raises meanwhile is the run's, and is passed on.
 """
 
 import functools
@@ -64,7 +64,7 @@ def asked(question: Callable[[Any], _T], value: Any) -> _T:
     """Return the answer to a question about a value, which may run the user's methods.
 
     Raises what the question raises, as NotAnException where it is no Exception. An interrupt, `PassesThrough` and
-    what a signal's handler raises meanwhile do not come from the question: they are raised as they are.
+    what `from_signal` tells do not come from the question: they are raised as they are.
     """
     try:
         return question(value)
@@ -79,23 +79,23 @@ def asked(question: Callable[[Any], _T], value: Any) -> _T:
 def unsignalled(kind: type[_E]) -> tuple[type[_E], ...]:
     """Return the classes to catch for errors of this kind, as in ``except unsignalled(Exception):``.
 
-    No class where a signal's handler raised the error in hand (a request's time-out): that one is the run's, wherever
-    in Probe the signal came.
+    No class where the error in hand is `from_signal` (a request's time-out): that one is the run's, wherever in Probe
+    the signal came.
     """
     return () if from_signal(sys.exception()) else (kind,)
 
 
 def from_signal(error: BaseException | None) -> bool:
-    """Return whether a signal's handler raised an error.
+    """Return whether a signal's handler, a trace function or a profile function raised an error.
 
-    That is a function which is set as one now, or a call that got a handler's arguments.
+    That is a function which is set as a handler now, or a call that got the arguments of one of the three.
     """
     trace = None if error is None else error.__traceback__
     if trace is None or trace.tb_next is None:  # the function that caught it raised it
         return False
     handlers = {code for number in signal.valid_signals() if (code := _code_of(signal.getsignal(number)))}
     below = (each.tb_frame for each in _after(trace))
-    return any(frame.f_code in handlers or _has_number_and_frame_below(frame) for frame in below)
+    return any(frame.f_code in handlers or _is_given_frame_below(frame) for frame in below)
 
 
 def _after(trace: TracebackType) -> Iterator[TracebackType]:
@@ -114,10 +114,12 @@ def _code_of(handler: Any) -> CodeType | None:
     return function.__code__ if type(function) is FunctionType else None
 
 
-def _has_number_and_frame_below(frame: FrameType) -> bool:
-    """Return whether a call got what a handler gets, a number and the frame below it.
+def _is_given_frame_below(frame: FrameType) -> bool:
+    """Return whether a call got the frame below it in the way that Python gives it.
 
-    It may be a handler that is not set any more, as one for a single time.
+    A signal's handler gets it after a number, a trace or profile function before an event, and a function of
+    `sys.monitoring` its code before a number. It may be one that is not set any more, as a handler for a single time
+    or a trace function that has raised.
     """
     code, own = frame.f_code, frame.f_locals
     count, rest = code.co_argcount, bool(code.co_flags & inspect.CO_VARARGS)
@@ -126,9 +128,16 @@ def _has_number_and_frame_below(frame: FrameType) -> bool:
     given = [own.get(name) for name in code.co_varnames[:count]]
     if rest and type(more := own.get(code.co_varnames[count + code.co_kwonlyargcount])) is tuple:
         given += more
-    return any(it is frame.f_back and type(number) is int for number, it in itertools.pairwise(given))
+    below = frame.f_back
+    return below is not None and any(
+        (type(one) is int and other is below)
+        or (one is below and type(other) is str and other in _EVENTS)
+        or (one is below.f_code and type(other) is int)
+        for one, other in itertools.pairwise(given)
+    )
 
 
+_EVENTS = {"call", "line", "return", "exception", "opcode", "c_call", "c_return", "c_exception"}
 _repr = reprlib.Repr()
 _repr.maxlevel = 4
 _repr.maxstring = _repr.maxother = _repr.maxlong = _MOST

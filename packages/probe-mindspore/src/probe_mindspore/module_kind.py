@@ -4,8 +4,7 @@ mindtorch is a `torch` built on MindSpore. The module to which its `torch` forwa
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable
 from operator import methodcaller
 from typing import Any
 
@@ -24,32 +23,31 @@ class ModuleKind:
     framework: the framework's name in dump.json.
     prefix: the first part of a module's record names, "Cell" or "Module".
     registry: the attribute in which a module keeps the modules inside it.
+    parameter_registry: the attribute in which it keeps its own parameters.
     noun: the class's full name, for messages.
     module_class: the base class of all modules.
     patched_classes: the classes whose ``__call__`` is replaced while collecting.
     containers: classes of modules that are never called, such as lists of modules.
     optimizers: classes of modules that do not belong to the model.
     walk(model): yields (path, module) once for each module; the model's own path is ``""``.
-    parameters(module): yields (name, parameter) for the parameters that the module owns itself.
     requires_grad: whether tensors have a ``requires_grad`` of their own, which is then recorded.
     """
 
     framework: str
     prefix: str
     registry: str
+    parameter_registry: str
     noun: str
     module_class: type
     patched_classes: tuple[type, ...]
     containers: tuple[type, ...]
     optimizers: tuple[type, ...]
     walk: Callable[[Any], Pairs]
-    parameters: Callable[[Any], Pairs]
     requires_grad: bool = False
 
-
-def _own(table: str, module: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters that a module keeps in this attribute."""
-    return ((name, p) for name, p in getattr(module, table).items() if p is not None)
+    def parameters(self, module: Any) -> Pairs:
+        """Yield the (name, parameter) pairs that a module has itself."""
+        return ((n, p) for n, p in getattr(module, self.parameter_registry).items() if p is not None)
 
 
 _OPTIMIZERS = map(resolve_owner, ("mindspore.experimental.optim.Optimizer", "mindspore.mint.optim.Optimizer"))
@@ -57,13 +55,13 @@ CELLS = ModuleKind(
     framework="mindspore",
     prefix="Cell",
     registry="_cells",
+    parameter_registry="_params",
     noun="mindspore.nn.Cell",
     module_class=nn.Cell,
     patched_classes=(nn.Cell, nn.GraphCell),
     containers=(nn.CellList, nn.CellDict),
     optimizers=(nn.Optimizer, *filter(None, _OPTIMIZERS), nn.learning_rate_schedule.LearningRateSchedule),
     walk=methodcaller("cells_and_names"),
-    parameters=partial(_own, "_params"),
 )
 
 
@@ -107,6 +105,7 @@ def detect() -> ModuleKind:
         framework="mindtorch",
         prefix="Module",
         registry="_modules",
+        parameter_registry="_parameters",
         noun="torch.nn.Module",
         module_class=modules.Module,
         patched_classes=(modules.Module,),
@@ -115,6 +114,5 @@ def detect() -> ModuleKind:
         ),
         optimizers=(),
         walk=methodcaller("named_modules"),
-        parameters=partial(_own, "_parameters"),
         requires_grad=True,
     )

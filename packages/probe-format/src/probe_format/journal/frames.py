@@ -119,7 +119,7 @@ class JournalWriter:
                 fd = file.number
                 try:  # each event of ours leaves the file's position at the end
                     fd = fd if os.lseek(fd, 0, os.SEEK_CUR) == at else file.fd
-                except OSError:  # somebody has closed it
+                except unsignalled(OSError):  # somebody has closed it
                     fd = file.fd
                 if at + size > self.mark:
                     self.mark = self.grown(at + size)

@@ -61,12 +61,12 @@ def explain(error: OSError, path: Path) -> str:
 
 
 def reason(error: Exception, path: Path, told: str) -> str:
-    """Return one sentence on what ended a step below ``path``: what the machine lacks, a signal, or a fault of Probe's.
+    """Return one sentence on what ended a step below ``path``: what the machine lacks, a signal, a trace, or a fault.
 
     told: the fault in words, for whoever mends it.
     """
     if from_signal(error):
-        return f"a signal's handler raised {error_text(error)}."
+        return f"a trace function or a signal's handler raised {error_text(error)}."
     if isinstance(error, OSError):
         return explain(error, path)
     if isinstance(error, MemoryError):

@@ -78,6 +78,10 @@ class CellTable(AnyModuleTable):
     def registry(self) -> str:
         return self.module_kind.registry
 
+    @property
+    def parameter_registry(self) -> str:
+        return self.module_kind.parameter_registry
+
     def roots_of(self, model: Model) -> tuple[Any, ...]:
         return models_in(model, self.module_kind)
 

@@ -157,8 +157,11 @@ class Alarm:
 
         self.is_over = True
         given, made = ([v for v in bad if (v.side == "out") is out] for out in (False, True))
-        where = "" if line is None else f"{line[0]}:{line[1]} in {line[2]}"
-        source = "" if line is None else linecache.getline(*line[:2]).strip()
+        where = source = ""
+        if line is not None:
+            where = f"{line[0]}:{line[1]} in {line[2]}"
+            linecache.checkcache(line[0])
+            source = linecache.getline(*line[:2]).strip()
         told = [begins(name, given, made, not is_made), f"{where}: {source}." if where else ""]
         error = NonFiniteError(" ".join(filter(None, told)), name, where)
         try:

@@ -55,6 +55,7 @@ def _text(frame: FrameType) -> str:
     # <string>, <stdin> and <frozen runpy> are not files.
     path = name if name.startswith("<") else os.path.abspath(name)
     try:
+        linecache.checkcache(name)  # importlib.reload may have read another source
         source = linecache.getline(name, line, frame.f_globals).strip()
     except unsignalled(Exception):  # the user's __loader__ may be broken; the stack is still recorded
         source = ""

@@ -61,6 +61,12 @@ class Collector:
         if (node, node) in stack:
             del stack[len(stack) - 1 - stack[::-1].index((node, node)) :]
 
+    @property
+    def has_gradients(self) -> bool:
+        """Return whether parameters' gradients are recorded, and came or may still come."""
+        wanted = self.plan.keep.parameters_grad and not self.plan.structure
+        return wanted and (bool(self.arrivals) or self.recorder.backward.may_come)
+
     def parameter_gradient(
         self, entry: TrackedParameter, grad: Any, *, seen: bool = True, in_step: bool = False
     ) -> None:

@@ -55,6 +55,7 @@ class AnyModuleTable(ABC):
     passed: dict[int, Any] = field(factory=dict, kw_only=True)
     prefixes: dict[int, str] = field(factory=dict, init=False)
     _registered: dict[int, Any] = field(factory=dict, init=False)
+    _weights: dict[int, Any] = field(factory=dict, init=False)
 
     def add_model(self, model: Any) -> None:
         """Track every module inside a model, or inside each of a list of models (names then begin with its index).
@@ -136,11 +137,29 @@ class AnyModuleTable(ABC):
             *self.passed.values(),
             *[e.module for e in self.entries.values() if e.base],
         ]
-        tables: Iterable[Any] = map(dict.get, _attributes(met), repeat(self.registry))
-        # TorchScript's registries are of other classes, and do not change.
-        plain = [x for x in tables if (kind := type(x)) is dict or kind is OrderedDict]
-        found = list(chain.from_iterable(map(dict.values, plain)))
-        return dict(zip(map(id, found), found, strict=True))
+        return _registered_in(met, self.registry)
+
+    def begin(self) -> None:
+        """Take the parameters as they are now for those whose gradients are seen."""
+        self._weights = self._parameters_now()
+
+    def note_parameters(self) -> None:
+        """List in `not_seen` the gradients of parameters that were put into tracked modules since `begin`.
+
+        Where none was, this takes a few calls for all modules together, and no code of the user's runs.
+        """
+        before = self._weights
+        if self._parameters_now().keys() <= before.keys():
+            return
+        for entry in [e for e in self.entries.values() if e.base]:
+            for name, p in _attributes([entry.module])[0][self.parameter_registry].items():
+                if id(p) not in before and p is not None and p.requires_grad:
+                    self.not_seen[f"{entry.base}.parameters_grad: gradient of {name}"] = (
+                        "the parameter was put there while started: it is seen from the next step on"
+                    )
+
+    def _parameters_now(self) -> dict[int, Any]:
+        return _registered_in([e.module for e in self.entries.values() if e.base], self.parameter_registry)
 
     def _modules_in(self, values: Iterable[Any]) -> set[int]:
         """Return the ids of the modules inside those values that are lists, tuples or dicts, which may be nested."""
@@ -166,6 +185,11 @@ class AnyModuleTable(ABC):
     @abstractmethod
     def registry(self) -> str:
         """Return the name of the attribute in which a module has its child modules."""
+
+    @property
+    @abstractmethod
+    def parameter_registry(self) -> str:
+        """Return the name of the attribute in which a module has its own parameters."""
 
     @abstractmethod
     def roots_of(self, model: Any) -> tuple[Any, ...]:
@@ -195,6 +219,15 @@ _LOST = "they, and what is inside them, have no records"
 
 def _attributes(modules: Iterable[Any]) -> list[dict[str, Any]]:
     return list(map(object.__getattribute__, modules, repeat("__dict__")))
+
+
+def _registered_in(modules: Iterable[Any], registry: str) -> dict[int, Any]:
+    """Return id -> what these modules have in their registries of this name."""
+    tables: Iterable[Any] = map(dict.get, _attributes(modules), repeat(registry))
+    # TorchScript's registries are of other classes, and do not change.
+    plain = [x for x in tables if (kind := type(x)) is dict or kind is OrderedDict]
+    found = list(chain.from_iterable(map(dict.values, plain)))
+    return dict(zip(map(id, found), found, strict=True))
 
 
 def models_of(model: object, kind: type, noun: str, more: str = "") -> tuple[Any, ...]:

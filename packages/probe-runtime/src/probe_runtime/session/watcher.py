@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from attrs import define, field
-from probe_format.excerpts import error_text
+from probe_format.excerpts import error_text, unsignalled
 from probe_format.suggest import nearest_names
 from probe_format.watch import WatchWriter
 from probe_format.write import explain
@@ -58,7 +58,7 @@ class Watch:
             try:
                 with muted():  # the step may be dumped as well
                     what(*args)
-            except Exception as error:
+            except unsignalled(Exception) as error:
                 self.fault(where, error)
 
         return sheltered
@@ -70,7 +70,7 @@ class Watch:
             notice(f"Probe met a fault while it watched {where}: {error_text(error)}. The run goes on.")
         try:
             self.file.fault(where, error_text(error))
-        except OSError:
+        except unsignalled(OSError):
             self.faults = self.config.max_faults
 
     def chosen(self, wanted: Sequence[str], entries: Iterable[TrackedModule]) -> list[TrackedModule]:
@@ -122,7 +122,7 @@ class Watch:
             )
         try:
             row.write(self.file, step)
-        except OSError as error:
+        except unsignalled(OSError) as error:
             why = explain(error, self.config.dump_path)
             text = f"step {step} is not in {self.file.path}. {why} The run goes on, and so does the watch."
             self._notices.tell(text, "a row that is not written")

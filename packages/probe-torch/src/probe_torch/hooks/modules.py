@@ -40,7 +40,7 @@ def models_in(model: object) -> tuple[nn.Module, ...]:
 class ModuleTable(AnyModuleTable):
     """Hold the modules whose calls are recorded."""
 
-    prefix, registry = "Module", "_modules"
+    prefix, registry, parameter_registry = "Module", "_modules", "_parameters"
 
     def roots_of(self, model: Model | None) -> tuple[nn.Module, ...]:
         return models_in(model)

@@ -83,6 +83,7 @@ def _line(error: BaseException) -> str:
         return "the model"
     frame, number = mine[-1]
     file = frame.f_code.co_filename
+    linecache.checkcache(file)
     return f"{file}:{number} `{linecache.getline(file, number).strip()}`"
 
 
