@@ -25,6 +25,7 @@ LEVELS = {
     "together": "mix",
     "distilled": "mix",
     "averaged": "mix",
+    "held": "mix",
     "frozen": "mix",
     "graph": "L0",
     "jitted": "L0",
@@ -239,6 +240,20 @@ def averaged(h: Any) -> nn.Cell:
         average(x)
 
     return steps(h, net, by(take, optimizer), average_and_validate)
+
+
+def held(h: Any) -> nn.Cell:
+    """Cells that are never called hold the model from the second step on."""
+    net = Net()
+    net.set_train()
+    optimizer = nn.Adam(net.trainable_params(), 1e-2)
+    holders: list[nn.Cell] = []
+
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        return nn.CrossEntropyLoss()(net(x), y)
+
+    take = ms.value_and_grad(forward, None, optimizer.parameters)
+    return steps(h, net, by(take, optimizer), lambda x: holders.append(nn.SequentialCell(net)))
 
 
 def frozen(h: Any) -> nn.Cell:

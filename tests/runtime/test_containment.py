@@ -52,3 +52,25 @@ def test_models_that_share_their_first_parameter_come_by_the_others(collected: b
         gc.collect()
     sooner = Wrapper(tied, Net(parameters=(a,)))
     assert held().models_of([shared, a, b]) == [sooner, later]
+
+
+def test_what_holds_a_settled_model_is_none_until_it_is_called_or_holds_more() -> None:
+    a, b, more, loss = object(), object(), object(), Net()
+    first, second = Net(parameters=(a,)), Net(parameters=(b,))
+    assert held().models_of([a, b], [second], (), loss) == [second, first]
+    around = Net(first, Net(parameters=(more,)))
+    settled = [first, second]
+    assert held().models_of([a, b], settled, settled, loss) == settled
+    assert held().models_of([a, b], settled, settled, first) == settled
+    assert held().models_of([a, b], settled, settled, around) == [around, second]
+    assert held().models_of([a, b, more], settled) == [around, second]
+    assert held().models_of([b], settled) == [second]
+
+
+def test_models_stay_while_one_of_them_has_been_lent_other_parameters() -> None:
+    a, b = object(), object()
+    models = [Net(parameters=(a,)), Net(parameters=(b,))]
+    holder = Net(parameters=(a,))
+    models[0].own = {"0": object()}
+    assert held().models_of([a, b], (), models, models[0]) == models
+    assert held().models_of([a, b], (), (), models[0]) == [holder, models[1]]

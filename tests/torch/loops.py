@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 DUMPED = {"level": "mix", "task": "statistics", "step": [1, 2]}
@@ -290,6 +291,52 @@ def distilled(h: Any) -> list[nn.Module]:
             optimizer.step()
         optimizer.zero_grad()
     return [net]
+
+
+def taught_by_itself(h: Any) -> list[nn.Module]:
+    """The model's first call has other weights than its own: it is its own teacher."""
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(3):
+        x, _ = batch()
+        others = {name: p.detach() * 2 for name, p in net.named_parameters()}
+        with h.one_step(net):
+            target = torch.func.functional_call(net, others, x)
+            F.mse_loss(net(x), target).backward()
+            optimizer.step()
+        optimizer.zero_grad()
+    return [net]
+
+
+def traced(h: Any) -> list[nn.Module]:
+    """Something that is never called holds the model from the second step on, as what a tracer leaves does."""
+    net, holders = Net(), []
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for i in range(4):
+        x, y = batch()
+        if i == 2:
+            optimizer = torch.optim.Adam(net.parameters(), 0.1)
+        with h.one_step(net):
+            nn.CrossEntropyLoss()(net(x), y).backward()
+            optimizer.step()
+        optimizer.zero_grad()
+        holders += [make_fx(net)(x), nn.Sequential(net), copy.copy(net)]
+    return [net]
+
+
+def wrapped(h: Any) -> list[nn.Module]:
+    """A module that holds the first of two models is made after the first step, and called in its place."""
+    nets: list[nn.Module] = [Net(8, 8), Net()]
+    optimizer = torch.optim.SGD([p for net in nets for p in net.parameters()], 0.1)
+    for i in range(4):
+        x, y = batch()
+        if i == 1:
+            nets[0] = nn.Sequential(nets[0], nn.ReLU())
+        with h.one_step(nets):
+            nn.CrossEntropyLoss()(nets[1](nets[0](x)), y).backward()
+            optimizer.step()
+        optimizer.zero_grad()
+    return nets
 
 
 def in_two_parts(h: Any) -> list[nn.Module]:

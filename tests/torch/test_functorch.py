@@ -163,3 +163,24 @@ def test_a_thread_without_levels_has_none_after_a_dump(tmp_path: Path) -> None:
         assert not pool.submit(has_some_after_a_dump).result()
         pool.submit(vmap(model), X).result()
         assert pool.submit(has_levels).result()
+
+
+@pytest.mark.parametrize("calls_itself", [True, False])
+def test_a_step_that_begins_within_functional_call_has_the_parameters_gradients_or_says_so(
+    calls_itself: bool, tmp_path: Path
+) -> None:
+    """As `probe run` begins one: the model's parameters are others' then."""
+    model = net()
+    lent = {name: 2 * p for name, p in model.named_parameters()}
+    with opened(tmp_path, level="L0") as debugger:
+        with model.register_forward_pre_hook(lambda *_: debugger.start(model)):
+            out = functional_call(model, lent, (X,))
+        if calls_itself:
+            out = out - model(X)
+        out.square().sum().backward()
+        debugger.stop()
+        debugger.step()
+    found = [name for name in records(tmp_path / "dump") if name.endswith("parameters_grad")]
+    unseen = [one["what"] for one in report(tmp_path / "dump")["not_seen"]]
+    assert len(found) == 2 * calls_itself
+    assert unseen == ["gradients of parameters of 2 modules"] * (not calls_itself)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -36,6 +37,9 @@ ALL: dict[str, tuple[list[str], str]] = {
     "compiled": ([], ""),
     "averaged": ([], ""),
     "distilled": ([], ""),
+    "taught_by_itself": ([], ""),
+    "traced": ([], ""),
+    "wrapped": ([], ""),
     "in_two_parts": ([], ""),
     "by_all_optimizers": ([], ""),
     "unfrozen": ([], ""),
@@ -208,6 +212,29 @@ def test_an_optimizer_that_is_made_while_models_are_looked_for_is_not_lost() -> 
     assert [*map(scene.has, optimizers)] == [True, True]
     assert {*map(id, nets)} <= {*map(id, scene.models())}
     assert [scene.root_of(net) for net in nets] == nets
+
+
+def test_a_first_call_with_other_weights_is_of_the_model_however_late_the_search_begins() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    scene, roots = TorchScene(), []
+    handle = net.register_forward_pre_hook(lambda module, _: roots.append(scene.root_of(module)))
+    with handle:
+        torch.func.functional_call(net, {k: p * 2 for k, p in net.named_parameters()}, torch.ones(2))
+    assert scene.has(optimizer)
+    assert roots == [net]
+
+
+def test_a_model_whose_holder_is_gone_is_looked_for_again() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    holder = torch.nn.Sequential(net)
+    scene = TorchScene()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    scene.add(optimizer)
+    assert scene.root_of(net) is holder
+    del holder
+    gc.collect()
+    assert scene.root_of(net) is net
 
 
 @pytest.mark.parametrize("when", ["collected", "never"])

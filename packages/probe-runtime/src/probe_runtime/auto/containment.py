@@ -43,14 +43,42 @@ class Containment:
         modules = sorted(self._modules, key=lambda one: order.get(id(one), 0))
         return [one for name in names for one in modules if type(one).__name__ == name]
 
-    def models_of(self, parameters: Iterable[Any]) -> list[Any]:
+    def models_of(
+        self,
+        parameters: Iterable[Any],
+        settled: Sequence[Any] = (),
+        lately: Sequence[Any] = (),
+        called: Any = None,
+    ) -> list[Any]:
         """Return the topmost modules that hold these parameters, in the order of the parameters.
 
         The order of the garbage collector would differ from run to run.
+
+        settled: models that stay where they are while they hold a parameter. What else holds no other parameter, such
+            as what a tracer has left, is no model unless it is around the module that is called.
+        lately: what this has returned for the same parameters; all of it stays if one of it holds none of them now:
+            `functional_call` lends a module other parameters for a call.
+        called: the module that is called, if one is.
         """
-        trained = self._trained(parameters).values()
-        tops = [(numbers, top) for top, numbers in trained if id(top) not in self._above]
-        return [top for _, top in sorted(tops, key=lambda each: each[0])]
+        trained = self._trained(parameters)
+        is_lent = any(id(one) not in trained for one in lately)
+        known = lately if is_lent else [one for one in settled if id(one) in trained]
+        held = {number for one in known for number in trained.get(id(one), (one, []))[1]}
+        around = {id(one) for one in self._around(called)}
+        if any(id(one) in around for one in known):
+            around.clear()
+        tops = [
+            (numbers, top)
+            for top, numbers in trained.values()
+            if id(top) not in self._above and (id(top) in around or not (is_lent or held.issuperset(numbers)))
+        ]
+        return self._in_places(known, [top for _, top in sorted(tops, key=lambda each: each[0])])
+
+    def _in_places(self, known: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+        """Return the known models, then the new ones; a known one that is wrapped leaves its place to the wrapper."""
+        fresh = {id(one): one for one in new}
+        places = [next((one for one in self._around(old) if id(one) in fresh), old) for old in known]
+        return list({id(one): one for one in (*places, *new)}.values())
 
     def _trained(self, parameters: Iterable[Any]) -> dict[int, tuple[Any, list[int]]]:
         """Return the modules that hold some of these parameters, at any depth, with the numbers of the parameters."""

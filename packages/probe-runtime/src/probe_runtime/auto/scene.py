@@ -16,7 +16,8 @@ class Scene(ABC):
     """What trains in this process, as the framework's package sees it: the optimizers, and the models that they train.
 
     A model is the topmost module, by containment, that holds a parameter of an optimizer; or, with ``named``, one of
-    these classes. It is looked for again once there is another optimizer, and when an unknown module is called.
+    these classes. It is looked for again once there is another optimizer, and when an unknown module is called. Once a
+    model is called, all that are known stay, as names begin with them; what is around one takes its place if called.
 
     kinds: the framework's classes of optimizers.
     """
@@ -26,6 +27,7 @@ class Scene(ABC):
     _made: list[weakref.ref[Any]] = field(factory=list)
     _modules: list[weakref.ref[Any]] = field(factory=list)
     _tops: list[weakref.ref[Any]] = field(factory=list)
+    _settled: list[weakref.ref[Any]] = field(factory=list)  # the tops when one of them was called
     _roots: dict[int, tuple[weakref.ref[Any], weakref.ref[Any] | None]] = field(factory=dict)
     _news: int = 0  # how often an optimizer has come
     _looked: int = -1  # what that was when the models were looked for
@@ -34,6 +36,8 @@ class Scene(ABC):
         for one in gc.get_objects():
             if issubclass(type(one), self.kinds):
                 self.add(one)
+        if self._made:  # before a call lends a module other parameters
+            self._look()
 
     def add(self, optimizer: Any) -> None:
         """Take an optimizer that has just been made, or that trains more than before."""
@@ -64,17 +68,25 @@ class Scene(ABC):
         """Return the trained model that an outermost call belongs to; None for a loss, a metric, a frozen network."""
         ref, root = self._roots.get(id(module), (None, None))
         if ref is not None and ref() is module and self._looked == self._news:
-            return None if root is None else root()
-        self._look()
+            top = None if root is None else root()
+            if root is None or top is not None:
+                return top
+        self._look(module)
         found = next((top for top in _live(self._tops) if self.belongs(module, top)), None)
+        if found is not None:
+            self._settled = self._tops
         self._roots[id(module)] = weakref.ref(module), None if found is None else weakref.ref(found)
         return found
 
-    def _look(self) -> None:
+    def _look(self, called: Any = None) -> None:
         news = self._news  # first: what another thread makes meanwhile is looked for the next time
         held = self.held()
         parameters = [p for one in self.optimizers() for p in self.parameters_of(one)]
-        tops = held.of_classes(self.named, _live(self._modules)) if self.named else held.models_of(parameters)
+        if self.named:
+            tops = held.of_classes(self.named, _live(self._modules))
+        else:
+            lately = _live(self._tops) if self._looked == news else []
+            tops = held.models_of(parameters, _live(self._settled), lately, called)
         if self._looked != news:
             self._roots.clear()
         self._tops, self._looked = [weakref.ref(top) for top in tops], news

@@ -18,6 +18,9 @@ from .modules import ModuleTable
 from .updates import before_updates
 
 _CONSUMED = "it came, and a hook of the run took it from .grad before Probe was called"
+_LENT = (
+    "the step began within functional_call, which lends modules other parameters; theirs were not seen since"
+)
 _ELSEWHERE = "another thread trained, and may have been setting them"
 
 
@@ -77,12 +80,15 @@ class ParameterGradients:
     collector: gets the gradients.
     table: the modules whose parameters are hooked.
     missing: whether a parameter lost its hook since the last `hook`, because it was swapped.
+    _lent: the ids of the modules that held tensors in place of their parameters at the last `hook`: what a call inside
+        of `functional_call` finds.
     _overtaken: whether another thread was met that sets gradients, so that some may be missed.
     """
 
     collector: Collector
     table: ModuleTable
     missing: bool = False
+    _lent: set[int] = field(factory=set)
     _overtaken: bool = False
     _hooked: dict[int, _Hooked] = field(factory=dict)
 
@@ -97,6 +103,8 @@ class ParameterGradients:
         if not self._wanted:
             return
         with aside():
+            modules = [entry.module for entry in list(self.table.entries.values())]
+            self._lent = {id(module) for module in modules if _is_lent(module)}
             wanting, alone = [], not others_train()
             self._overtaken = not alone and others_set_gradients()
             for entry in self.table.parameters():
@@ -186,6 +194,8 @@ class ParameterGradients:
             grad = known.entry.parameter.grad
             if grad is not None and _mark(grad) != known.before:
                 self.collector.parameter_gradient(known.entry, grad, seen=False)
+        if self._lent and optimizer is None:
+            self.collector.coverage.unseen(f"gradients of parameters of {len(self._lent)} modules", _LENT)
 
     def remove(self) -> None:
         with aside():
@@ -198,12 +208,16 @@ class ParameterGradients:
         """Return ``tap``, for the calls of modules, as a function that first puts back the hooks that were lost."""
 
         def call(*args: Any) -> Any:
-            if self.missing:
+            if self.missing or (self._lent and id(args[1]) in self._lent and not _is_lent(args[1])):
                 with faults_reported("a module", "the hooks on its parameters"):
                     self.hook()
             return tap(*args)
 
         return call
+
+
+def _is_lent(module: torch.nn.Module) -> bool:
+    return bool(module._parameters) and torch.Tensor in map(type, module._parameters.values())
 
 
 def _mark(grad: torch.Tensor) -> tuple[Any, ...]:
