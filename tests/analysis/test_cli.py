@@ -138,6 +138,18 @@ def test_a_command_that_begins_with_its_output_closed_has_its_exit_code(closed: 
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+@pytest.mark.parametrize("suffix", ["csv", "md", "txt", "json"])
+def test_a_name_that_utf8_cannot_express_is_in_the_file_as_on_the_terminal(
+    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = {"Functional.a\ud800.0.forward": {"output": [tensor(Max="NaN", Min="NaN", Norm="NaN")]}}
+    place = str(write(tmp_path / "dump", 0, bad, level="L1"))
+    assert main(["nan", place, "-o", str(tmp_path / f"x.{suffix}")]) == 1
+    name = r"Functional.a\ud800.0.forward"
+    assert name in capsys.readouterr().out
+    assert name in (tmp_path / f"x.{suffix}").read_text("utf-8")
+
+
 def test_a_file_that_cannot_be_written_does_not_take_what_was_found_with_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 def write_whole(path: str | Path, text: str) -> None:
     """Write a file; what it was stays until all of it is written. A pipe or a device is written to as it is.
 
+    Half of a surrogate pair, which a name can hold and UTF-8 cannot, is written as ``\\ud800``, as on a terminal.
     Raises OSError, with ``path`` in it, when it cannot be written.
     """
     target = Path(os.path.realpath(path))
     direct = target.exists() and not target.is_file()
     draft = target if direct else target.with_name(f".{target.name[:200]}.{os.urandom(4).hex()}.tmp")
     try:
-        draft.write_text(text, "utf-8")
+        draft.write_text(text, "utf-8", "backslashreplace")
         if not direct:
             os.replace(draft, target)
     except BaseException as error:
