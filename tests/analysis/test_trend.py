@@ -121,6 +121,16 @@ def test_a_picture_is_drawn(trained: tuple[Path, Truth, str], tmp_path: Path) ->
     assert main([str(folder), "-o", str(tmp_path / "t.xyz")]) == 2
 
 
+def test_a_picture_that_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = {"Module.a.Linear.parameters_grad": {"w": [tensor()]}}
+    (full := tmp_path / "t.png").symlink_to("/dev/full")
+    assert main([str(write(tmp_path / "dump", 0, record)), "-o", str(full)]) == 2
+    said = capsys.readouterr()
+    assert f"No space left on device: '{full}'" in said.err and said.out.startswith("gradients, Norm")
+
+
 def test_a_picture_has_any_name(tmp_path: Path) -> None:
     w = {"Module.a.Linear.parameters_grad": {name: [tensor()] for name in ("b\ud800", "$\\frac$", "c\n")}}
     for step in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from typing import Any
 
 from probe_format.errors import UsageError
 from probe_format.terminal import printable
+
+from probe_analysis.whole_file import write_whole
 
 from .series import magnitude
 from .trend import Trend
@@ -23,7 +26,8 @@ def draw(trend: Trend, path: str | Path) -> None:
 
     Left, lines: the series that changed most, on a logarithmic scale; of one step alone, all layers in their order.
     Right, a map of all series in the order of execution. Of several ranks the largest magnitude is shown.
-    Raises UsageError when matplotlib is not installed, or cannot write the format.
+    Raises UsageError when matplotlib is not installed, or cannot write the format; OSError, with
+    ``path`` in it, when the file cannot be written.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -48,7 +52,8 @@ def draw(trend: Trend, path: str | Path) -> None:
     else:
         _over_layers(lines, trend)
     _map(figure, colours, trend, shown)
-    figure.savefig(path, format=ending)
+    figure.savefig(drawn := io.BytesIO(), format=ending)
+    write_whole(path, drawn.getvalue())
 
 
 def _over_steps(axes: Any, trend: Trend) -> None:
