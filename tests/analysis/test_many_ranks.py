@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import lru_cache, reduce
@@ -392,9 +392,11 @@ def test_other_commands_read_tables_too(form: str, dumps: Callable[..., Path]) -
     assert probe_analysis.first_non_finite(dump, rank=3).state == "finite"
 
 
-def _started(dump: Path, command: str = "ranks") -> tuple[subprocess.Popen[str], list[int]]:
+def _started(
+    dump: Path, command: str = "ranks", before: Sequence[str] = ()
+) -> tuple[subprocess.Popen[str], list[int]]:
     """A command with ``--workers 2`` of a group of its own, and the processes that read for it."""
-    words = [sys.executable, "-m", "probe_format", command, str(dump), "--workers", "2"]
+    words = [*before, sys.executable, "-m", "probe_format", command, str(dump), "--workers", "2"]
     pipe = subprocess.PIPE
     process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -449,6 +451,14 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(larger: Path) -> None:
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err) == (130, "", "probe ranks: stopped.\n")
     _until(lambda: not any(map(_is_there, readers)))
+
+
+def test_signals_that_a_command_ignores_end_none_of_its_processes(larger: Path) -> None:
+    process, _ = _started(larger, before=["sh", "-c", 'trap "" INT TERM; exec "$@"', "sh"])
+    for each in (signal.SIGINT, signal.SIGTERM):
+        os.killpg(process.pid, each)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (1, "") and out
 
 
 @pytest.mark.parametrize("command", ["ranks", "nan"])
