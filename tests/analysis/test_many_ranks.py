@@ -176,7 +176,7 @@ def test_parts_are_the_rows_with_the_same_code(rows: int, columns: int) -> None:
         assert parts == [expected[code] for code in sorted(first, key=lambda each: first[each])]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 10**12])
 def test_each_part_is_in_one_share_and_the_last_ones_are_small(workers: int) -> None:
     for count in range(200):
         found = [*shares(range(count), workers)]

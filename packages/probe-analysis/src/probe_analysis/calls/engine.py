@@ -90,7 +90,7 @@ def shares(parts: Sequence[T], workers: int) -> Iterator[Sequence[T]]:
 
     Shares become smaller as fewer parts are left, so that at the end no process is waited for long.
     """
-    left = parts
+    left, workers = parts, min(workers, len(parts))
     while left:
         size = max(1, min(_TOGETHER, round(3 * len(left) / (4 * workers))))
         for _ in range(workers):
