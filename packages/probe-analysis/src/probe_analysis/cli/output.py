@@ -4,6 +4,7 @@ import argparse
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def _cell(value: Any) -> str:
 
 
 def _terminal(rows: Rows) -> str:
-    lines = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    lines = [list(rows[0]), *([_cell(value).replace("\n", "\\n") for value in row.values()] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
     return "\n".join("  ".join(line).rstrip() for line in padded)
@@ -75,8 +76,13 @@ def _terminal(rows: Rows) -> str:
 
 def _markdown(rows: Rows) -> str:
     lines = [list(rows[0]), ["---"] * len(rows[0])]
-    lines += [[_cell(value).replace("|", "\\|") for value in row.values()] for row in rows]
+    lines += [[_plain(_cell(value)) for value in row.values()] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _plain(text: str) -> str:
+    """Return a text as Markdown shows it within a cell: as it is, in one row."""
+    return re.sub(r"\r\n?|\n", "<br>", re.sub(r"([\\|<])", r"\\\1", text))
 
 
 def _csv(rows: Rows) -> str:
