@@ -151,6 +151,22 @@ def test_a_row_is_a_row_whatever_its_text(suffix: str, shown: str, tmp_path: Pat
     assert suffix == "csv" or len(lines) == (3 if suffix == "md" else 2)
 
 
+@pytest.mark.parametrize(
+    ("form", "suffix", "head"),
+    [
+        ("csv", "csv", "what,run,call,line,sentence\n"),
+        ("markdown", "md", "| what | run | call | line | sentence |\n| --- | --- | --- | --- | --- |\n"),
+    ],
+)
+def test_a_table_without_rows_has_its_columns(
+    form: str, suffix: str, head: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finite = dump(tmp_path / "dump", 1e-5)
+    file = tmp_path / f"x.{suffix}"
+    assert main(["nan", finite, "--format", form]) == main(["nan", finite, "-o", str(file)]) == 0
+    assert capsys.readouterr().out.startswith(head) and file.read_text() == head
+
+
 @pytest.mark.parametrize("suffix", ["csv", "md", "txt", "json"])
 def test_a_name_that_utf8_cannot_express_is_in_the_file_as_on_the_terminal(
     suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
