@@ -19,7 +19,7 @@ import probe_format
 import pytest
 import rank_dumps
 from probe_format.cli.main import main
-from probe_format.errors import DamagedError
+from probe_format.errors import DamagedError, FormatError
 from report_dumps import read
 
 CORPUS = Path(__file__).parents[1] / "format" / "corpus" / "probe"
@@ -101,6 +101,13 @@ def open_everything(dump: str) -> None:
     for rank in probe_format.open(dump).ranks:
         for record in rank.records:
             assert record.tensors
+
+
+def test_an_empty_file_beside_the_records_says_nothing_of_them(tmp_path: Path) -> None:
+    (file := mutants.fresh(tmp_path) / "step0" / "rank0" / "construct.json").write_text("")
+    with pytest.raises(FormatError, match="is empty: .* before anything was in it") as said:
+        _ = probe_format.open(file.parent).ranks[0].construct
+    assert "record" not in str(said.value)
 
 
 @pytest.mark.parametrize("state", ["same", "different", "unknown"])
