@@ -332,6 +332,15 @@ def test_who_reads_may_stand_in_another_folder(
     assert len(run.rank.records) > 100
 
 
+@pytest.mark.parametrize("name", ["\udcff", "\xe4", "a b"])
+def test_tables_are_read_below_any_path(name: str, tmp_path: Path) -> None:
+    write(tmp_path / "dump", 0, {"Torch.f.0.forward": {"output": [tensor()]}}, level="L1")
+    folder = tmp_path / name
+    for each in (folder, folder / "below"):
+        probe_analysis.export(tmp_path / "dump", each)
+        assert probe_analysis.diff(tmp_path / "dump", each).verdict.state == "same"
+
+
 WITH_DOTS = (
     {"a": 1, "a.b": 2},
     {"a.b": 1, "a": 2},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -86,7 +87,7 @@ class TabledRank(Rank):
             ) from error
         file = self.root / name / self.part
         try:
-            with memory_map(str(file)) as raw, ParquetFile(raw, pre_buffer=False) as opened:
+            with memory_map(os.fsencode(file)) as raw, ParquetFile(raw, pre_buffer=False) as opened:
                 version = (opened.metadata.metadata or {}).get(b"probe_export_version", b"")
                 refuse_other_version(version.decode("utf-8", "replace"), file)
                 places = _places(opened)
