@@ -108,7 +108,7 @@ def open_everything(dump: str) -> None:
 
 def test_an_empty_file_beside_the_records_says_nothing_of_them(tmp_path: Path) -> None:
     (file := mutants.fresh(tmp_path) / "step0" / "rank0" / "construct.json").write_text("")
-    with pytest.raises(FormatError, match="is empty: .* before anything was in it") as said:
+    with pytest.raises(FormatError, match=r"is empty: .* before anything was in it") as said:
         _ = probe_format.open(file.parent).ranks[0].construct
     assert "record" not in str(said.value)
 
@@ -128,7 +128,9 @@ def test_files_of_another_major_version_are_refused(tmp_path: Path, version: str
         for found in (probe_analysis.first_non_finite(place), probe_analysis.trend(place)):
             assert [*found.skipped] == ([] if version == "1.9" else ["step0/rank1"])
             for why in found.skipped.values():
-                assert f"is of version {version} of its format, and this Probe reads 1.x. Update Probe." in why
+                assert (
+                    f"is of version {version} of its format, and this Probe reads 1.x. Update Probe." in why
+                )
         with nullcontext() if version == "1.9" else pytest.raises(FormatError, match="Update Probe"):
             probe_analysis.ranks(place)
     with pytest.raises(FormatError, match=r"is of version 2\.0") as said:

@@ -56,7 +56,9 @@ def refuse_other_version(version: Any, where: object) -> None:
     """
     major = re.match(r"[0-9]+(?=\.[0-9])", version) if isinstance(version, str) else None
     if major is not None and int(major[0]) != 1:
-        raise FormatError(f"{where} is of version {version} of its format, and this Probe reads 1.x. Update Probe.")
+        raise FormatError(
+            f"{where} is of version {version} of its format, and this Probe reads 1.x. Update Probe."
+        )
 
 
 @frozen

@@ -184,7 +184,9 @@ class _Lines(Mapping[str, Any]):
 def parse_object(raw: bytes, where: str) -> dict[str, Any]:
     """Parse a JSON object, bare NaN tokens accepted. Raises FormatError when it is anything else, or too large."""
     if not raw.strip():
-        raise FormatError(f"{where} is empty: the run was killed, or failed to write, before anything was in it.")
+        raise FormatError(
+            f"{where} is empty: the run was killed, or failed to write, before anything was in it."
+        )
     try:
         with in_memory(where):
             document = jsonio.loads(raw)
