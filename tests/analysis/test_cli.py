@@ -138,6 +138,47 @@ def test_a_command_that_begins_with_its_output_closed_has_its_exit_code(closed: 
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+@pytest.mark.parametrize(
+    ("suffix", "shown"), [("md", r"a\|b<br>c\\\|d\<e>"), ("txt", r"a|b\nc\|d<e>"), ("csv", "a|b\nc\\|d<e>")]
+)
+def test_a_row_is_a_row_whatever_its_text(suffix: str, shown: str, tmp_path: Path) -> None:
+    record = {"Functional.a|b\nc\\|d<e>.0.forward": {"output": [tensor(Max="NaN", Min="NaN", Norm="NaN")]}}
+    place = str(write(tmp_path / "dump", 0, record, level="L1"))
+    file = tmp_path / f"x.{suffix}"
+    assert main(["nan", place, "-o", str(file)]) == 1
+    lines = file.read_text("utf-8").splitlines()
+    assert f"Functional.{shown}.0.forward" in "\n".join(lines)
+    assert suffix == "csv" or len(lines) == (3 if suffix == "md" else 2)
+
+
+@pytest.mark.parametrize(
+    ("form", "suffix", "head"),
+    [
+        ("csv", "csv", "what,run,call,line,sentence\n"),
+        ("markdown", "md", "| what | run | call | line | sentence |\n| --- | --- | --- | --- | --- |\n"),
+    ],
+)
+def test_a_table_without_rows_has_its_columns(
+    form: str, suffix: str, head: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finite = dump(tmp_path / "dump", 1e-5)
+    file = tmp_path / f"x.{suffix}"
+    assert main(["nan", finite, "--format", form]) == main(["nan", finite, "-o", str(file)]) == 0
+    assert capsys.readouterr().out.startswith(head) and file.read_text() == head
+
+
+@pytest.mark.parametrize("suffix", ["csv", "md", "txt", "json"])
+def test_a_name_that_utf8_cannot_express_is_in_the_file_as_on_the_terminal(
+    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = {"Functional.a\ud800.0.forward": {"output": [tensor(Max="NaN", Min="NaN", Norm="NaN")]}}
+    place = str(write(tmp_path / "dump", 0, bad, level="L1"))
+    assert main(["nan", place, "-o", str(tmp_path / f"x.{suffix}")]) == 1
+    name = r"Functional.a\ud800.0.forward"
+    assert name in capsys.readouterr().out
+    assert name in (tmp_path / f"x.{suffix}").read_text("utf-8")
+
+
 def test_a_file_that_cannot_be_written_does_not_take_what_was_found_with_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -16,10 +17,12 @@ import mutants
 import numpy as np
 import probe_analysis
 import probe_format
+import pyarrow.parquet as parquet
 import pytest
 import rank_dumps
 from probe_format.cli.main import main
-from probe_format.errors import DamagedError
+from probe_format.errors import DamagedError, FormatError
+from probe_format.schema import parse_report
 from report_dumps import read
 
 CORPUS = Path(__file__).parents[1] / "format" / "corpus" / "probe"
@@ -101,6 +104,38 @@ def open_everything(dump: str) -> None:
     for rank in probe_format.open(dump).ranks:
         for record in rank.records:
             assert record.tensors
+
+
+def test_an_empty_file_beside_the_records_says_nothing_of_them(tmp_path: Path) -> None:
+    (file := mutants.fresh(tmp_path) / "step0" / "rank0" / "construct.json").write_text("")
+    with pytest.raises(FormatError, match=r"is empty: .* before anything was in it") as said:
+        _ = probe_format.open(file.parent).ranks[0].construct
+    assert "record" not in str(said.value)
+
+
+@pytest.mark.parametrize("version", ["9.7", "0.3", "1.9"])
+def test_files_of_another_major_version_are_refused(tmp_path: Path, version: str) -> None:
+    """By each command, of one rank as of a damaged one; of 1.9 all is read that this version knows."""
+    dump = mutants.fresh(tmp_path / "dump", **STRICT)
+    probe_analysis.export(dump, tmp_path / "tables")
+    file = dump / "step0" / "rank1" / "dump.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format_version": version}))
+    for table in (tmp_path / "tables").glob("*/step=0/rank=1/rank1.parquet"):
+        rows = parquet.read_table(table)
+        about = rows.schema.metadata | {b"probe_export_version": version.encode()}
+        parquet.write_table(rows.replace_schema_metadata(about), table)
+    for place in (dump, tmp_path / "tables"):
+        for found in (probe_analysis.first_non_finite(place), probe_analysis.trend(place)):
+            assert [*found.skipped] == ([] if version == "1.9" else ["step0/rank1"])
+            for why in found.skipped.values():
+                assert (
+                    f"is of version {version} of its format, and this Probe reads 1.x. Update Probe." in why
+                )
+        with nullcontext() if version == "1.9" else pytest.raises(FormatError, match="Update Probe"):
+            probe_analysis.ranks(place)
+    with pytest.raises(FormatError, match=r"is of version 2\.0") as said:
+        parse_report(b'{"format_version": "2.0"}', "report.json")
+    assert str(said.value).startswith("report.json ")
 
 
 @pytest.mark.parametrize("state", ["same", "different", "unknown"])

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import plain_dump
 import probe_format
 import pyarrow as pa
@@ -25,7 +26,9 @@ from probe_analysis.cli.export import main
 from probe_analysis.export.columns import SCHEMA_VERSION, TABLES, WATCHED, tensor_cells
 from probe_analysis.export.rows import leaves
 from probe_format.errors import FormatError, UsageError
+from probe_format.read import verify
 from probe_format.schema import is_tensor
+from rank_dumps import changed
 
 CORPUS = Path(__file__).parents[1] / "format" / "corpus"
 FILES = sorted(file for name in ("dump.json", "debug.json") for file in CORPUS.rglob(name))
@@ -317,14 +320,46 @@ def test_what_is_damaged_is_named_and_the_rest_is_exported(
     said = capsys.readouterr()
     assert "could not read step1/rank0: " in said.err
     assert "could not read step0/rank1: " in said.err
-    assert "of 2 runs (a rank of a step each)" in said.out
+    assert "of 3 runs (a rank of a step each)" in said.out
     runs = {row["run"]: row for row in table(tmp_path / "out", "runs")}
     assert {label: bool(row["error"]) for label, row in runs.items()} == {
         "step0/rank0": False, "step0/rank1": True, "step1/rank0": True, "step1/rank1": False,
     }  # fmt: skip
-    assert {row["run"] for row in table(tmp_path / "out")} == {"step0/rank0", "step1/rank1"}
-    assert runs["step0/rank1"]["records"] == 0
-    assert json.loads((tmp_path / "out" / "_probe_export.json").read_text())["runs"] == 2
+    assert {row["run"] for row in table(tmp_path / "out")} == {"step0/rank0", "step0/rank1", "step1/rank1"}
+    assert runs["step1/rank0"]["records"] == 0
+    assert json.loads((tmp_path / "out" / "_probe_export.json").read_text())["runs"] == 3
+
+
+@pytest.mark.parametrize("form", ["parquet", "tensorboard", "safetensors"])
+def test_records_without_their_stacks_are_all_there(
+    form: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, bad = (plain_dump.write(tmp_path / name, 1, 1) for name in ("good", "bad"))
+    (stack := bad / "step0" / "rank0" / "stack.json").write_text("[]")
+    if form == "safetensors":
+        for dump in (good, bad):
+            with_one_file(dump / "step0" / "rank0")
+    opened = probe_format.open(bad)
+    one, two = export(good, tmp_path / "one", form=form), export(opened, tmp_path / "two", form=form)
+    assert (one.runs, one.records, one.tensors) == (two.runs, two.records, two.tensors)
+    assert [label for label, _ in two.errors] == ([] if form == "safetensors" else ["step0/rank0"])
+    if form == "parquet":
+        lines, none = ({row["line"] for row in table(tmp_path / name)} for name in ("one", "two"))
+        assert len(lines) > 1 and none == {None}
+        (about,) = table(tmp_path / "two", "runs")
+        assert f"without their stacks: {stack} holds a JSON list" in about["error"]
+    with pytest.raises(FormatError, match="holds a JSON list"):
+        _ = opened.ranks[0].stack
+    assert verify(bad)[0].state == "damaged"
+
+
+def with_one_file(rank: Path) -> None:
+    """Give one tensor of a rank a file."""
+    with changed(rank) as data:
+        x = next(iter(data.values()))["input_args"][0]
+        x |= {"shape": [2], "data_name": "x.npy"}
+    (rank / "dump_tensor_data").mkdir()
+    np.save(rank / "dump_tensor_data" / "x.npy", np.ones(2, np.float32))
 
 
 @pytest.mark.parametrize(("dump", "code"), [("torn", 0), ("debug_torn", 0), ("damaged_journal", 1)])

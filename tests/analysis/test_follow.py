@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import plain_dump
 import pyarrow.dataset as ds
 import pytest
 from probe_analysis.cli.export import main
@@ -242,6 +243,23 @@ def test_the_command_follows_until_it_is_stopped(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130 and "stopped" in process.stderr.read()
     assert written(to) == ["step0/rank", "step1/rank"]
+
+
+def test_what_will_never_end_is_said_once(following: Following, capsys: Any) -> None:
+    for step, case in enumerate(("recovered", "recovered", "torn", "open")):
+        put(following.dump, step, case)
+    plain_dump.put(following.dump / "step4" / "rank", {}, level="L1")
+    assert following.look() == []
+    for _ in range(2):
+        put(following.dump, 5)
+        assert following.look() == ["step5/rank"]
+        shutil.rmtree(following.dump / "step5")
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(": it is passed over, and so are others like it.")[0] for line in said] == [
+        "probe export: step0/rank was killed, and recovered",
+        "probe export: step2/rank has not ended, though a later step is there",
+        "probe export: step4/rank has no report.json that says that it ended, as msprobe's dumps have none",
+    ]
 
 
 def test_a_store_that_renames_over_nothing(tmp_path: Path) -> None:

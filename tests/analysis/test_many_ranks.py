@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import lru_cache, reduce
@@ -176,7 +176,7 @@ def test_parts_are_the_rows_with_the_same_code(rows: int, columns: int) -> None:
         assert parts == [expected[code] for code in sorted(first, key=lambda each: first[each])]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+@pytest.mark.parametrize("workers", [1, 2, 3, 8, 10**12])
 def test_each_part_is_in_one_share_and_the_last_ones_are_small(workers: int) -> None:
     for count in range(200):
         found = [*shares(range(count), workers)]
@@ -332,6 +332,15 @@ def test_who_reads_may_stand_in_another_folder(
     assert len(run.rank.records) > 100
 
 
+@pytest.mark.parametrize("name", ["\udcff", "\xe4", "a b"])
+def test_tables_are_read_below_any_path(name: str, tmp_path: Path) -> None:
+    write(tmp_path / "dump", 0, {"Torch.f.0.forward": {"output": [tensor()]}}, level="L1")
+    folder = tmp_path / name
+    for each in (folder, folder / "below"):
+        probe_analysis.export(tmp_path / "dump", each)
+        assert probe_analysis.diff(tmp_path / "dump", each).verdict.state == "same"
+
+
 WITH_DOTS = (
     {"a": 1, "a.b": 2},
     {"a.b": 1, "a": 2},
@@ -392,9 +401,11 @@ def test_other_commands_read_tables_too(form: str, dumps: Callable[..., Path]) -
     assert probe_analysis.first_non_finite(dump, rank=3).state == "finite"
 
 
-def _started(dump: Path, command: str = "ranks") -> tuple[subprocess.Popen[str], list[int]]:
+def _started(
+    dump: Path, command: str = "ranks", before: Sequence[str] = ()
+) -> tuple[subprocess.Popen[str], list[int]]:
     """A command with ``--workers 2`` of a group of its own, and the processes that read for it."""
-    words = [sys.executable, "-m", "probe_format", command, str(dump), "--workers", "2"]
+    words = [*before, sys.executable, "-m", "probe_format", command, str(dump), "--workers", "2"]
     pipe = subprocess.PIPE
     process = subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -449,6 +460,14 @@ def test_ctrl_c_ends_all_processes_without_a_traceback(larger: Path) -> None:
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err) == (130, "", "probe ranks: stopped.\n")
     _until(lambda: not any(map(_is_there, readers)))
+
+
+def test_signals_that_a_command_ignores_end_none_of_its_processes(larger: Path) -> None:
+    process, _ = _started(larger, before=["sh", "-c", 'trap "" INT TERM; exec "$@"', "sh"])
+    for each in (signal.SIGINT, signal.SIGTERM):
+        os.killpg(process.pid, each)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (1, "") and out
 
 
 @pytest.mark.parametrize("command", ["ranks", "nan"])

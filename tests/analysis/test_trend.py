@@ -148,6 +148,25 @@ def test_a_picture_is_drawn(trained: tuple[Path, Truth, str], tmp_path: Path) ->
     assert main([str(folder), "-o", str(tmp_path / "t.xyz")]) == 2
 
 
+def test_a_picture_that_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = {"Module.a.Linear.parameters_grad": {"w": [tensor()]}}
+    (full := tmp_path / "t.png").symlink_to("/dev/full")
+    assert main([str(write(tmp_path / "dump", 0, record)), "-o", str(full)]) == 2
+    said = capsys.readouterr()
+    assert f"No space left on device: '{full}'" in said.err and said.out.startswith("gradients, Norm")
+
+
+def test_a_picture_has_any_name(tmp_path: Path) -> None:
+    w = {"Module.a.Linear.parameters_grad": {name: [tensor()] for name in ("b\ud800", "$\\frac$", "c\n")}}
+    for step in range(2):
+        write(tmp_path / "dump", 0, w, step)
+    assert main([str(tmp_path / "dump"), "-o", str(tmp_path / "t.svg")]) == 0
+    drawn = (tmp_path / "t.svg").read_text("utf-8")
+    assert r"a.b\ud800" in drawn and r"a.$\frac$" in drawn
+
+
 @pytest.mark.parametrize("trained", ["statistics"], indirect=True)
 def test_a_picture_without_matplotlib_says_what_to_install(
     trained: tuple[Path, Truth, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -36,7 +36,7 @@ def test_elsewhere_each_line_is_whole_and_recent_ones_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [*map(chr, range(32)), *map(chr, range(0x7F, 0xA0)), "\u202e", "\u2066", "\u2028"]
+    "text", [*map(chr, range(32)), *map(chr, range(0x7F, 0xA0)), "\u202e", "\u2066", "\u2028", "\ud800"]
 )
 def test_what_gives_a_terminal_orders_is_escaped(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     say(f"a{text}b", "c")

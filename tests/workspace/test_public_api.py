@@ -46,7 +46,7 @@ MODULE_NAMES: dict[str, set[str]] = {
     "probe_format.cli": {"Command", "add_dump", "add_part", "run_one_of", "shown", "whole_number"},
     "probe_format.errors": {
         "ConfigError", "DamagedError", "FormatError", "NonFiniteError", "ProbeError", "Problem",
-        "TooLargeError", "UsageError",
+        "refuse_other_version", "TooLargeError", "UsageError",
     },
     "probe_format.excerpts": {
         "NotAnException", "PassesThrough", "asked", "brief", "cut", "error_text", "from_signal", "text", "unsignalled",

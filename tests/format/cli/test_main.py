@@ -47,6 +47,19 @@ def test_the_worst_rank_decides(capsys, tmp_path):
     assert code == 1 and "it has step0/rank0, step0/rank1" in err
 
 
+@pytest.mark.parametrize(("readable", "code"), [(2, 3), (0, 1)])
+def test_recover_goes_on_where_a_rank_cannot_be_written(capsys, tmp_path, readable, code):
+    ranks_of(tmp_path, "torn", "torn", "torn")
+    for rank in range(3):
+        where = tmp_path / "step0" / f"rank{rank}"
+        if rank == 0 or not readable:
+            (where / "dump.json").unlink(missing_ok=True)
+            (where / "dump.json" / "in the way").mkdir(parents=True)
+    found, out, err = run(capsys, "recover", tmp_path)
+    assert found == code and out.count("whole ") == readable
+    assert "probe recover: step0/rank0: " in err and "dump.json" in err
+
+
 def test_recover_exits_0_3_1(capsys, tmp_path):
     for case, code, says in (
         ("torn", 0, "whole"),

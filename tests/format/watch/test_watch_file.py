@@ -142,6 +142,13 @@ def test_what_is_no_watch_file(tmp_path: Path) -> None:
         watch_files(tmp_path)
 
 
+def test_a_file_of_another_major_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("probe_format.watch.writer.VERSION", "2.0")
+    written(tmp_path)
+    with pytest.raises(FormatError, match=r"rows is of version 2\.0 of its format"):
+        watch_files(tmp_path)
+
+
 def test_show_and_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, 1)
     assert probe(["verify", str(tmp_path)]) == 0

@@ -1,6 +1,8 @@
 """Define the errors that Probe raises; every message says what is wrong, where, and what to do."""
 
+import re
 from collections.abc import Iterable
+from typing import Any
 
 from attrs import frozen
 
@@ -45,6 +47,18 @@ class DamagedError(FormatError):
 
 class TooLargeError(FormatError):
     """Raised when a file does not fit into memory, so that what it is cannot be known here."""
+
+
+def refuse_other_version(version: Any, where: object) -> None:
+    """Raise FormatError for a file of another major version than 1.x, which this version would misread.
+
+    version: as the file has it. What is no version at all is left to the check of the file's form.
+    """
+    major = re.match(r"[0-9]+(?=\.[0-9])", version) if isinstance(version, str) else None
+    if major is not None and int(major[0]) != 1:
+        raise FormatError(
+            f"{where} is of version {version} of its format, and this Probe reads 1.x. Update Probe."
+        )
 
 
 @frozen

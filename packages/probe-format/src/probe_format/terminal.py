@@ -8,8 +8,11 @@ import sys
 import time
 from typing import TextIO
 
-#: C0 but for the end of a line, DEL, C1, ends of lines that only Unicode knows, and what turns the direction of text.
-_ORDERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+#: C0 but for the end of a line, DEL, C1, ends of lines that only Unicode knows, what turns the direction of text, and
+#: halves of surrogate pairs, which no terminal and no font can show.
+_ORDERS = re.compile(
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def printable(text: str) -> str:

@@ -70,7 +70,7 @@ def in_processes(workers: int, *, forked: bool = False) -> Engine:
                 return reduce(unite, _told(_as_completed(pool, some, each), len(each), done))
             except BaseException as error:  # such as Ctrl-C: what they still do is of no use
                 for process in [*(pool._processes or {}).values()]:
-                    process.terminate()
+                    process.kill()  # as SIGTERM may be ignored
                 # Where one was killed, any error may come of it, as of a pipe that is closed by then.
                 if not (isinstance(error, Exception) and pool._broken):
                     raise
@@ -90,7 +90,7 @@ def shares(parts: Sequence[T], workers: int) -> Iterator[Sequence[T]]:
 
     Shares become smaller as fewer parts are left, so that at the end no process is waited for long.
     """
-    left = parts
+    left, workers = parts, min(workers, len(parts))
     while left:
         size = max(1, min(_TOGETHER, round(3 * len(left) / (4 * workers))))
         for _ in range(workers):
@@ -139,10 +139,14 @@ def _ctrl_c_later() -> Iterator[None]:
 
 
 def _end_at_once() -> None:
-    """Let this process end without a word at Ctrl-C, and when its parent ends: the parent says what is to be said."""
+    """Let this process end without a word at Ctrl-C, and when its parent ends: the parent says what is to be said.
+
+    What the parent ignores, as a background job of a script does Ctrl-C, is ignored here too.
+    """
     threading.Thread(target=_outlive_nobody, daemon=True).start()
     for each in (signal.SIGINT, signal.SIGTERM):  # a forked process has its parent's handlers
-        signal.signal(each, signal.SIG_DFL)
+        if signal.getsignal(each) != signal.SIG_IGN:
+            signal.signal(each, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from attrs import frozen
 from probe_format import Dump, Rank, Step
-from probe_format.errors import DamagedError, ProbeError
+from probe_format.errors import DamagedError, ProbeError, refuse_other_version
 from probe_format.jsonio import finite, loads
 from probe_format.read import Lost
 from probe_format.schema import Construct, Document, Report, Stack, parse_report, tensors
@@ -73,7 +74,8 @@ class TabledRank(Rank):
     def table(self, name: str, *own: str, same: Sequence[str] = ()) -> tuple[Any, AlikeColumns]:
         """Return the columns ``own`` of one of its tables, and the columns ``same``, which many ranks have alike.
 
-        The latter are read once for ranks whose bytes are equal. Raises DamagedError when the file cannot be read.
+        The latter are read once for ranks whose bytes are equal. Raises DamagedError when the file cannot be read,
+        FormatError when it is of another major version.
         """
         try:
             from pyarrow.lib import ArrowException, memory_map
@@ -85,7 +87,9 @@ class TabledRank(Rank):
             ) from error
         file = self.root / name / self.part
         try:
-            with memory_map(str(file)) as raw, ParquetFile(raw, pre_buffer=False) as opened:
+            with memory_map(os.fsencode(file)) as raw, ParquetFile(raw, pre_buffer=False) as opened:
+                version = (opened.metadata.metadata or {}).get(b"probe_export_version", b"")
+                refuse_other_version(version.decode("utf-8", "replace"), file)
                 places = _places(opened)
                 missing = [each for each in (*own, *same) if each not in places]
                 if not missing:

@@ -4,6 +4,7 @@ import argparse
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from probe_analysis.result import Framed
 from probe_analysis.whole_file import write_whole
 
 Rows = Sequence[Mapping[str, Any]]
-Writer = Callable[[Rows], str]
+Writer = Callable[[Sequence[str], Rows], str]
 
 
 def show(
@@ -49,15 +50,17 @@ def show(
 
 def _text(command: str, found: Framed, form: str) -> str:
     document = found.document(command)
-    return json.dumps(document, indent=1) if form == "json" else table(document["rows"], form)
+    if form == "json":
+        return json.dumps(document, indent=1)
+    return table(document["rows"], form, found.columns.split())
 
 
-def table(rows: Rows, form: str) -> str:
-    """Return the rows in one of `FORMATS` but json; the keys of the first row are the columns. Empty without rows.
+def table(rows: Rows, form: str, columns: Sequence[str] = ()) -> str:
+    """Return the rows in one of `FORMATS` but json. columns: the keys of the first row where none are given.
 
     Numbers are rounded to 6 digits where people read them, and written whole where programs do.
     """
-    return _WRITERS[form](rows) if rows else ""
+    return _WRITERS[form](columns or [*rows[0]], rows)
 
 
 def _cell(value: Any) -> str:
@@ -66,22 +69,27 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _terminal(rows: Rows) -> str:
-    lines = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+def _terminal(columns: Sequence[str], rows: Rows) -> str:
+    lines = [[*columns], *([_cell(value).replace("\n", "\\n") for value in row.values()] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
     return "\n".join("  ".join(line).rstrip() for line in padded)
 
 
-def _markdown(rows: Rows) -> str:
-    lines = [list(rows[0]), ["---"] * len(rows[0])]
-    lines += [[_cell(value).replace("|", "\\|") for value in row.values()] for row in rows]
+def _markdown(columns: Sequence[str], rows: Rows) -> str:
+    lines = [[*columns], ["---"] * len(columns)]
+    lines += [[_plain(_cell(value)) for value in row.values()] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _csv(rows: Rows) -> str:
+def _plain(text: str) -> str:
+    """Return a text as Markdown shows it within a cell: as it is, in one row."""
+    return re.sub(r"\r\n?|\n", "<br>", re.sub(r"([\\|<])", r"\\\1", text))
+
+
+def _csv(columns: Sequence[str], rows: Rows) -> str:
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue().rstrip("\n")

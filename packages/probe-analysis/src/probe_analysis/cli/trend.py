@@ -22,11 +22,13 @@ def _run(arguments: argparse.Namespace) -> int:
         what = {"statistic": arguments.statistic, "engine": engine(arguments), **part(arguments)}
         found = trend(arguments.dir, arguments.quantity, progress=progress, **what)
     place = arguments.output
-    if place and Path(place).suffix.lower() not in SUFFIXES:
-        draw(found, place)
+    picture = place and Path(place).suffix.lower() not in SUFFIXES
+    if picture:
         arguments.output = None
     rows = [_row(found, series) for series in found.series]
     show("trend", found, arguments, _story(found), rows, "more that changed less")
+    if picture:  # where it cannot be written, what was found is on the terminal
+        draw(found, place)
     return 0
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from attrs import define, field
+from probe_format import Rank
 from probe_format.errors import FormatError
 from probe_format.excerpts import error_text
 from probe_format.layout import DEBUG, DUMP, REPORT, SMALLEST_TABLES, TENSORS, find_steps
@@ -27,6 +28,7 @@ _EVERY = 5.0
 #: For how many seconds a store in trouble is tried once the run is over.
 _LAST = 20.0
 _BLOCK = 4096
+_WITHOUT = "'probe export' without --follow writes what is there."
 
 Mark = tuple[int, int]
 Hear = Callable[[float], tuple[list[Path], bool]]
@@ -96,7 +98,7 @@ class DumpFollower:
         """Return the folders of ranks in the dump that were not taken yet, or were written anew since."""
         names = self.folder or "[rp]*"
         folders = (each for step in find_steps(self.dump) for each in sorted(step.path.glob(names)))
-        return [each for each in folders if _mark(each) != self._seen.get(each)]
+        return [each for each in folders if _mark(each) != self._seen.get(each, ())]
 
     def _take(self, folder: Path) -> None:
         """Let a rank of a step wait to be written, if it has ended."""
@@ -108,13 +110,28 @@ class DumpFollower:
             if not folder.exists():
                 self._warn("gone", folder, "was removed before it was exported. So may others be.")
             return
+        is_chosen = self.step in (None, rank.step) and self.rank in (None, rank.number)
         if report is not None and report.state == "complete":
             self._seen[folder] = mark
             # A process writes its own steps alone, not those of an earlier run.
             is_mine = self.folder is None or report.header.get("export") == self.store.address
-            is_mine &= self.step in (None, rank.step) and self.rank in (None, rank.number)
-            if is_mine and folder not in self._waiting:
+            if is_chosen and is_mine and folder not in self._waiting:
                 self._waiting.append(folder)
+        elif is_chosen and self.folder is None and (why := self._never_ends(rank)):
+            self._warn(why, folder, f"{why}: it is passed over, and so are others like it. {_WITHOUT}")
+
+    def _never_ends(self, rank: Rank) -> str:
+        """Return why a rank of a step that is not complete will not be, as far as can be seen; empty where it may."""
+        if rank.report is not None and rank.report.state == "recovered":
+            return "was killed, and recovered"
+        if rank.report is None and rank.source == "files" and not rank.is_empty:
+            return "has no report.json that says that it ended, as msprobe's dumps have none"
+        later = (step.path / rank.path.name for step in find_steps(self.dump) if step.step > (rank.step or 0))
+        return (
+            "has not ended, though a later step is there"
+            if any((each / REPORT).is_file() for each in later)
+            else ""
+        )
 
     def _write(self, folder: Path) -> None:
         """Write the tables of a rank of a step. Raises whatever the store does."""

@@ -8,7 +8,7 @@ from attrs import define, field, frozen
 from probe_format import Record, Tensor
 from probe_format.errors import FormatError
 from probe_format.names import ApiName, DebugName, ModuleName, ParamsGradName
-from probe_format.schema import is_tensor, path_text, tensors, walk
+from probe_format.schema import Stack, is_tensor, path_text, tensors, walk
 from probe_format.values import ValuePath, is_leaf
 
 from probe_analysis.calls.run import GRADIENTS, Call, Progress, Run
@@ -159,7 +159,6 @@ class ExportCount:
         Raises FormatError, before the first, when the files of the run are damaged.
         """
         total = len(run.calls)
-        _ = run.rank.stack  # raises here, if it is damaged
         if run.rank.source == "journal":
             self.killed.append(run.label)
         if run.rank.lost:
@@ -173,7 +172,15 @@ class ExportCount:
                 self.amounts["left_out"] += 1
 
     def rows(self, run: Run) -> Iterator[Rows]:
-        """Yield the rows of each call. Raises like `calls`."""
+        """Yield the rows of each call; without the lines where it was made where these cannot be read.
+
+        run: a copy of the caller's, whose rank has no stacks then. Raises like `calls`.
+        """
+        try:
+            _ = run.rank.stack
+        except FormatError as error:
+            vars(run.rank)["stack"] = Stack()
+            self.errors.append((run.label, f"its records are exported without their stacks: {error}"))
         for call in self.calls(run):
             found = rows_of(run, call)
             self.amounts.update(records=1, tensors=len(found.tensors), arguments=len(found.arguments))
@@ -182,11 +189,10 @@ class ExportCount:
             yield found
 
     def end(self, run: Run) -> str | None:
-        """Count a run that was written; return, and note, why it may lack records, None where nothing says so."""
+        """Count a run that was written; return, and note, why it may lack something, None where nothing says so."""
         self.amounts["runs"] += 1
         journal = run.rank.journal
-        if journal is None or journal.state != "damaged":
-            return None
-        why = f"its journal is damaged, so records may be missing ({journal.detail})"
-        self.errors.append((run.label, why))
-        return why
+        if journal is not None and journal.state == "damaged":
+            why = f"its journal is damaged, so records may be missing ({journal.detail})"
+            self.errors.append((run.label, why))
+        return next((why for label, why in self.errors if label == run.label), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 from collections.abc import Sequence
@@ -9,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from probe_format.errors import UsageError
+from probe_format.terminal import printable
+
+from probe_analysis.whole_file import write_whole
 
 from .series import magnitude
 from .trend import Trend
@@ -22,7 +26,8 @@ def draw(trend: Trend, path: str | Path) -> None:
 
     Left, lines: the series that changed most, on a logarithmic scale; of one step alone, all layers in their order.
     Right, a map of all series in the order of execution. Of several ranks the largest magnitude is shown.
-    Raises UsageError when matplotlib is not installed, or cannot write the format.
+    Raises UsageError when matplotlib is not installed, or cannot write the format; OSError, with
+    ``path`` in it, when the file cannot be written.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -47,13 +52,14 @@ def draw(trend: Trend, path: str | Path) -> None:
     else:
         _over_layers(lines, trend)
     _map(figure, colours, trend, shown)
-    figure.savefig(path, format=ending)
+    figure.savefig(drawn := io.BytesIO(), format=ending)
+    write_whole(path, drawn.getvalue())
 
 
 def _over_steps(axes: Any, trend: Trend) -> None:
     for series in trend.series[:_LINES]:
         sizes = [_size(series.of_step(step)) for step in trend.steps]
-        axes.plot(trend.steps, sizes, marker=".", label=series.name)
+        axes.plot(trend.steps, sizes, marker=".", label=_shown(series.name))
     axes.set_xlabel("step")
     axes.xaxis.get_major_locator().set_params(integer=True)
     _finish(axes, trend)
@@ -88,7 +94,7 @@ def _map(figure: Any, axes: Any, trend: Trend, shown: list[Any]) -> None:
             value = series.of_step(step)
             if value is not None and not math.isfinite(value):
                 axes.text(x, y, "x", ha="center", va="center", color="red")
-    names = [name if len(name := series.name) <= 48 else f"…{name[-47:]}" for series in shown]
+    names = [_shown(name if len(name := series.name) <= 48 else f"…{name[-47:]}") for series in shown]
     axes.set_yticks(range(len(shown)), names, fontsize=6)
     ticks = range(0, len(trend.steps), 1 + len(trend.steps) // 20)
     axes.set_xticks(ticks, [str(trend.steps[i]) for i in ticks], fontsize=7)
@@ -96,6 +102,11 @@ def _map(figure: Any, axes: Any, trend: Trend, shown: list[Any]) -> None:
     more = f" ({len(trend.series) - len(shown)} more are left out)" if len(trend.series) > len(shown) else ""
     axes.set_title(f"all in the order of execution{more}; red x: not finite", fontsize=9)
     figure.colorbar(image, ax=axes, label=f"log10 {trend.statistic}")
+
+
+def _shown(name: str) -> str:
+    """Return a name as matplotlib draws it: its dollars are no formula's, whose errors would end the picture."""
+    return printable(name).replace("$", r"\$")
 
 
 def _size(value: float | None) -> float:

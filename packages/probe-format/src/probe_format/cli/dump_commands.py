@@ -132,12 +132,19 @@ def _verify(arguments: argparse.Namespace) -> int:
 def _recover(arguments: argparse.Namespace) -> int:
     outcomes = set()
     for rank in _chosen(arguments):
-        recovery = recover_rank(rank)
+        try:
+            recovery = recover_rank(rank)
+        except (FormatError, OSError) as error:  # the others can be recovered all the same
+            tell(f"probe recover: {rank.label}: {error}")
+            outcomes.add("failed")
+            continue
         outcomes.add(recovery.outcome)
         nothing = recovery.outcome == "nothing"
         amount = "" if nothing else f": {recovery.records} records, {recovery.tensors} tensors."
         say(f"{recovery.outcome:<8} {recovery.path}{amount}", f"    {recovery.detail}")
-    return 3 if "partial" in outcomes else 0 if "whole" in outcomes else 1
+    if outcomes >= {"failed", "whole"} or "partial" in outcomes:
+        return 3
+    return 0 if "whole" in outcomes else 1
 
 
 def _unpack(arguments: argparse.Namespace) -> int:
@@ -147,7 +154,7 @@ def _unpack(arguments: argparse.Namespace) -> int:
     for rank in _chosen(arguments):
         try:
             files, damaged = unpack_rank(rank)
-        except FormatError as error:
+        except (FormatError, OSError) as error:
             tell(f"probe unpack: {error}")
             worst = max(worst, 1)
             continue

@@ -140,6 +140,7 @@ def _documents(rank: Rank, report: Report | None) -> Iterator[str]:
         except FormatError:
             yield f"{brief(record.name)} is not a record name."
     yield from map(str, rank.construct.faults())
+    _ = rank.stack  # raises where it cannot be read
     if strict:
         yield from _agree(rank)
     if report is not None:

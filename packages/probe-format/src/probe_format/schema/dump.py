@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from attrs import field, frozen
 
 from probe_format import jsonio
-from probe_format.errors import DamagedError, FormatError, Problem
+from probe_format.errors import DamagedError, FormatError, Problem, refuse_other_version
 from probe_format.excerpts import brief, cut
 from probe_format.plain_files import in_memory
 from probe_format.task import DUMPING
@@ -184,7 +184,9 @@ class _Lines(Mapping[str, Any]):
 def parse_object(raw: bytes, where: str) -> dict[str, Any]:
     """Parse a JSON object, bare NaN tokens accepted. Raises FormatError when it is anything else, or too large."""
     if not raw.strip():
-        raise FormatError(f"{where} is empty: the run was killed before it wrote any record here.")
+        raise FormatError(
+            f"{where} is empty: the run was killed, or failed to write, before anything was in it."
+        )
     try:
         with in_memory(where):
             document = jsonio.loads(raw)
@@ -208,12 +210,14 @@ def _is_cut(raw: bytes, error: Exception) -> bool:
 
 
 def parse_dump(raw: bytes, where: str = "dump.json") -> Document:
-    """Read a dump.json or debug.json of any msprobe or of Probe. Raises FormatError when its form is wrong."""
+    """Read a dump.json or debug.json of any msprobe or of Probe. Raises FormatError when its form is wrong, or newer."""
     with in_memory(where):
         lines = _index(raw, where)
     if lines is not None:
+        refuse_other_version(lines.header["format_version"], where)
         return lines
     document = parse_object(raw, where)
+    refuse_other_version(document.get("format_version"), where)
     data = document.pop("data", None)
     if not isinstance(data, dict):
         raise FormatError(

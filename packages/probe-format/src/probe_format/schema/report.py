@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from attrs import field, frozen
 
-from probe_format.errors import FormatError, Problem
+from probe_format.errors import FormatError, Problem, refuse_other_version
 
 from .dump import parse_object
 from .form import Count, misfits, schema_of
@@ -94,8 +94,9 @@ def check_report(document: Any) -> Iterator[Problem]:
 
 
 def parse_report(raw: bytes, where: str = "report.json") -> Report:
-    """Read a report.json. Raises FormatError when its form is wrong."""
+    """Read a report.json. Raises FormatError when its form is wrong, or newer."""
     document = parse_object(raw, where)
+    refuse_other_version(document.get("format_version"), where)
     for problem in check_report(document):
         raise FormatError(f"{where}: {problem}")
     return Report(

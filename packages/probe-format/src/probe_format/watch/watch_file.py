@@ -9,7 +9,7 @@ import numpy as np
 from attrs import define, field, frozen
 
 from probe_format import jsonio, layout
-from probe_format.errors import FormatError
+from probe_format.errors import FormatError, refuse_other_version
 from probe_format.journal.reading import Frames
 
 from .writer import KINDS, MAGIC, Column
@@ -138,6 +138,7 @@ class WatchFile:
             self.columns[first:] = named
         elif kind == "head":
             self.header = dict(head["header"])
+            refuse_other_version(self.header.get("watch_version"), self.path)
         elif kind == "unseen":
             self.unseen.append((str(head["what"]), str(head["why"])))
         elif kind == "trigger":
@@ -177,7 +178,7 @@ class WatchFile:
 def watch_files(path: str | Path) -> list[WatchFile]:
     """Return the watch files of a dump path (or of its folder ``watch``, or the one given), by rank, read so far.
 
-    The list is empty where there are none. Raises FormatError when a file is no watch file.
+    The list is empty where there are none. Raises FormatError when a file is no watch file, or newer.
     """
     path = Path(path)
     if path.is_file():
