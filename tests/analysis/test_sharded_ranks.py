@@ -235,3 +235,48 @@ def test_others_are_said_to_wait_only_where_a_collective_call_is_missing(
     assert len(said) == 1 and "has no counterpart on rank 1" in said[0]
     assert ("the run can hang" in said[0]) == inside
     assert ("No collective call is recorded inside of it" in said[0]) != inside
+
+
+def piped(folder: Path, first: Sequence[float], grads: Sequence[float], then: Sequence[float]) -> Path:
+    """Write two steps of ranks that send tensors: of each the weight in both, and what the optimizer gets beside it."""
+    for step, held in enumerate((first, then)):
+        each = []
+        for weight, grad in zip(held, grads, strict=True):
+            own = tensor(Norm=weight, requires_grad=True)
+            records: Records = {"Module.0.Linear.forward.0": weights(weight=own)}
+            records["Distributed.send.0.forward"] = called(tensor())
+            if grad:
+                records["Tensor.mul_.0.forward"] = called(own, out=tensor(Norm=weight / 2))
+                records["Tensor.add_.0.forward"] = called(tensor(Norm=weight / 2), tensor(Norm=grad + step))
+                records["Tensor.addcdiv_.0.forward"] = called(tensor(Norm=grad + step + 0.5))
+            each.append(records)
+        dumped(folder, each, {"Tensor.": "optimizer"}, step)
+    return folder
+
+
+@pytest.mark.parametrize("grads", [(4.0, 5.0, 6.0), (0, 0, 0)])
+@pytest.mark.parametrize("last", [2.0, 3.0])
+def test_stages_of_one_seed_are_no_replicas(
+    grads: tuple[float, float, float], last: float, tmp_path: Path
+) -> None:
+    """Of equal shape, maybe all but the last one; also where no update is recorded (level L0)."""
+    found = ranks(piped(tmp_path, (2.0, 2.0, last), grads, (2.25, 2.5, 2.75)))
+    assert found.first is None, found.sentence
+    assert "weight" not in found.checked
+    assert "they may be stages of a pipeline. --groups says which are replicas" in found.replicas.why
+
+
+@pytest.mark.parametrize("first", [(2.0, 2.0, 2.0, 2.0), (2.0, 3.0, 2.0, 3.0)])
+def test_replicas_that_send_tensors_are_compared(first: Sequence[float], tmp_path: Path) -> None:
+    """Of one model, as with ring attention, or two replicas of each stage: what rank 2 does wrong later is found."""
+    grads = [each + 2.0 for each in first]
+    then = [each + 0.25 for each in first]
+    then[2] += 0.5
+    found = ranks(piped(tmp_path, first, grads, then)).first
+    assert found is not None and (found.step, found.reason) == ("step1", "weight"), found
+    assert any(2 in group and 0 not in group for group in found.parting)
+
+
+def test_stages_that_update_nothing_recorded_are_compared_with_their_replicas(tmp_path: Path) -> None:
+    found = ranks(piped(tmp_path, (2.0, 3.0, 2.0, 3.0), (0, 0, 0, 0), (2.25, 3.25, 2.5, 3.25))).first
+    assert found is not None and found.parting == ((0,), (2,))

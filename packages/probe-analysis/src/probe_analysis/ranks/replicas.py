@@ -15,7 +15,7 @@ from probe_analysis.calls.run import GRADIENTS, Call
 
 from .cohort import PART, Cell, Cohort
 from .disagreement import ranks_text
-from .expected import is_divided
+from .expected import in_update, is_divided
 from .given import Given
 from .groups import PIPES
 from .held import Held, Piles, all_of, bits_of, lowest, ranks_in
@@ -124,10 +124,20 @@ def replicas_of(cohorts: Mapping[int, Cohort], weights: Weights, given: Sequence
         {n: {w: at for w, at in cells.items() if _is_expert(w.path) == which} for n, cells in weights.items()}
         for which in (False, True)
     )
-    groups = _alike(cohorts, shared if any(shared.values()) else weights)
+    begun = _alike(cohorts, shared if any(shared.values()) else weights)
+    groups = _proven(cohorts, weights, begun) if _is_piped(cohorts) else begun
     experts = tuple(_alike(cohorts, own)) if any(own.values()) and any(shared.values()) else ()
     found = _in_groups(cohorts, weights, whole, groups)
+    if groups != begun:
+        experts = tuple(each & group for each in experts for group in groups if each & group)
+        found = evolve(found, why=f"{found.why} {_UNPROVEN}")
     return evolve(found, experts=experts if len(experts) > 1 else ())
+
+
+_UNPROVEN = (
+    "Nothing shows that all ranks which begin with the same weights get the same updates: they may be stages of a "
+    "pipeline. --groups says which are replicas."
+)
 
 
 def _in_groups(
@@ -175,6 +185,43 @@ def _alike(cohorts: Mapping[int, Cohort], weights: Weights) -> list[int]:
     return [all_of(members) for _, members in groups]
 
 
+def _is_piped(cohorts: Mapping[int, Cohort]) -> bool:
+    return any(collective(call) in PIPES for each in cohorts.values() for call in each.lead.calls)
+
+
+def _proven(
+    cohorts: Mapping[int, Cohort], weights: Mapping[int, Mapping[Weight, Cell]], groups: Sequence[int]
+) -> list[int]:
+    """Return the parts of groups that are replicas where tensors are sent from rank to rank.
+
+    Several groups of one size are believed, as each stage has so many replicas. Other stages that begin alike, as by
+    one seed, get other gradients.
+    """
+    if len({*map(int.bit_count, groups)}) == 1 < len(groups):
+        return [*groups]
+    parts = _alike(cohorts, {first: _updates_of(cohorts[first], cells) for first, cells in weights.items()})
+    same, found = _shares_in(cohorts, groups).same, list[int]()
+    for group in groups:
+        alone = (1 << rank for rank in ranks_in(group))
+        found += [group & part for part in parts if group & part] if group in same else alone
+    return found
+
+
+def _updates_of(cohort: Cohort, weights: Mapping[Weight, Cell]) -> dict[Weight, Cell]:
+    """Return what the update of a cohort gets beside its weights."""
+    own = {mark for cell in weights.values() for mark in cohort.piles(cell) or {}}
+    found: dict[Weight, Cell] = {}
+    for call in cohort.lead.calls:
+        if not in_update(call) or collective(call):
+            continue
+        for slot, side, base, *_ in cohort.lead.form(call).tensors:
+            cell: Cell = call.order, slot, "held"
+            taken = (call.kind != "api" or side == "in") and not is_divided(base)
+            if taken and not (cohort.piles(cell) or {}).keys() <= own:
+                found[Weight(call.name, call.path, call.what, slot)] = cell
+    return found
+
+
 def _classes(
     cohort: Cohort, weights: Mapping[Weight, Cell]
 ) -> list[tuple[int, dict[Weight, Mapping[str, Any]]]]:
@@ -218,7 +265,7 @@ def _parallel(cohorts: Mapping[int, Cohort], weights: Weights) -> str:
             return f"{weight.path} is sharded by FSDP"
         if _is_expert(weight.path):
             return f"{weight.path} is an expert (expert parallelism)"
-    if any(collective(call) in PIPES for each in cohorts.values() for call in each.lead.calls):
+    if _is_piped(cohorts):
         return "tensors are sent from rank to rank (pipeline parallelism)"
     return ""
 
@@ -280,20 +327,23 @@ class Shares:
 
 def shares_of(cohorts: Mapping[int, Cohort], replicas: Replicas, history: History, label: str) -> Shares:
     """Return what the optimizers of the groups of replicas update."""
-    piles = {cohort.members: cohort.piles((0, "", "updated")) for cohort in cohorts.values()}
-    every = [each for found in piles.values() for each in (found or {}).values()]
-    many = all_of(members for members, found in piles.items() if found is None)
-    shares = _shares(every, many, replicas.groups)
-    if any(updated for _, updated in every) and len(shares.same) < len(replicas.groups):
+    shares = _shares_in(cohorts, replicas.groups)
+    updated = (each for cohort in cohorts.values() for _, each in (cohort.piles(_UPDATED) or {}).values())
+    if len(shares.same) < len(replicas.groups) and any(updated):
         _note_shares(label, cohorts, history, shares)
     return shares
 
 
-def _shares(every: Sequence[tuple[int, frozenset[Any]]], many: int, groups: Sequence[int]) -> Shares:
-    """Return the groups by what their ranks update.
+_UPDATED: Cell = 0, "", "updated"
 
-    every: ranks, as bits, and what they update. many: ranks that are not in it, as they update too much to tell.
-    """
+
+def _shares_in(cohorts: Mapping[int, Cohort], groups: Sequence[int]) -> Shares:
+    """Return the groups by what their ranks update."""
+    piles = {cohort.members: cohort.piles(_UPDATED) for cohort in cohorts.values()}
+    every = [each for found in piles.values() for each in (found or {}).values()]
+    many = all_of(
+        members for members, found in piles.items() if found is None
+    )  # they update too much to tell
     of_group = {group: {updated for bits, updated in every if bits & group} for group in groups}
     parts = [group for group, found in of_group.items() if group & many or PART in frozenset().union(*found)]
     apart = [group for group, found in of_group.items() if not _nested(found)]
