@@ -194,14 +194,15 @@ def _proven(
 ) -> list[int]:
     """Return the parts of groups that are replicas where tensors are sent from rank to rank.
 
-    Stages of a pipeline that begin alike, as by one seed, get other gradients. Where no record tells, groups of one
-    size are believed, as each stage has so many replicas.
+    Several groups of one size are believed, as each stage has so many replicas. Other stages that begin alike, as by
+    one seed, get other gradients.
     """
+    if len({*map(int.bit_count, groups)}) == 1 < len(groups):
+        return [*groups]
     parts = _alike(cohorts, {first: _updates_of(cohorts[first], cells) for first, cells in weights.items()})
-    same, believed = _shares_in(cohorts, groups).same, len({*map(int.bit_count, groups)}) == 1 < len(groups)
-    found: list[int] = []
+    same, found = _shares_in(cohorts, groups).same, list[int]()
     for group in groups:
-        alone = [group] if believed else [1 << rank for rank in ranks_in(group)]
+        alone = (1 << rank for rank in ranks_in(group))
         found += [group & part for part in parts if group & part] if group in same else alone
     return found
 
