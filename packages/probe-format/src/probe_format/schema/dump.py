@@ -210,7 +210,7 @@ def _is_cut(raw: bytes, error: Exception) -> bool:
 
 
 def parse_dump(raw: bytes, where: str = "dump.json") -> Document:
-    """Read a dump.json or debug.json of any msprobe or of Probe. Raises FormatError when its form is wrong or newer."""
+    """Read a dump.json or debug.json of any msprobe or of Probe. Raises FormatError if its form is wrong, or newer."""
     with in_memory(where):
         lines = _index(raw, where)
     if lines is not None:
