@@ -129,13 +129,18 @@ def _verify(arguments: argparse.Namespace) -> int:
     return {"torn": 3, "damaged": 4}.get(STATES[worst], 0)
 
 
+def _of_rank(rank: Rank, error: Exception) -> str:
+    """Return an error's text with the rank that it is of: one of the system may name no file."""
+    return f"{rank.label}: {error}" if isinstance(error, OSError) else str(error)
+
+
 def _recover(arguments: argparse.Namespace) -> int:
     outcomes = set()
     for rank in _chosen(arguments):
         try:
             recovery = recover_rank(rank)
         except (FormatError, OSError) as error:  # the others can be recovered all the same
-            tell(f"probe recover: {rank.label}: {error}")
+            tell(f"probe recover: {_of_rank(rank, error)}")
             outcomes.add("failed")
             continue
         outcomes.add(recovery.outcome)
@@ -155,7 +160,7 @@ def _unpack(arguments: argparse.Namespace) -> int:
         try:
             files, damaged = unpack_rank(rank)
         except (FormatError, OSError) as error:
-            tell(f"probe unpack: {error}")
+            tell(f"probe unpack: {_of_rank(rank, error)}")
             worst = max(worst, 1)
             continue
         worst = max(worst, 4 * bool(damaged))

@@ -47,6 +47,8 @@ class AnyModuleTable(ABC):
     not_seen: what cannot be recorded -> why.
     prefixes: id of a model that the user gave -> what stands before the paths in it.
     passed: id of a module that was met and is not tracked, on purpose -> the module.
+    lent: ids of the modules that have other tensors in place of their parameters for a call, as `functional_call` puts
+        them there.
     """
 
     entries: dict[int, TrackedModule] = field(factory=dict, kw_only=True)
@@ -54,6 +56,7 @@ class AnyModuleTable(ABC):
     not_seen: dict[str, str] = field(factory=dict, kw_only=True)
     passed: dict[int, Any] = field(factory=dict, kw_only=True)
     prefixes: dict[int, str] = field(factory=dict, init=False)
+    lent: set[int] = field(factory=set, init=False)
     _registered: dict[int, Any] = field(factory=dict, init=False)
     _weights: dict[int, Any] = field(factory=dict, init=False)
 
@@ -151,7 +154,7 @@ class AnyModuleTable(ABC):
         before = self._weights
         if self._parameters_now().keys() <= before.keys():
             return
-        for entry in [e for e in self.entries.values() if e.base]:
+        for entry in [e for e in self.entries.values() if e.base and id(e.module) not in self.lent]:
             for name, p in _attributes([entry.module])[0][self.parameter_registry].items():
                 if id(p) not in before and p is not None and p.requires_grad:
                     self.not_seen[f"{entry.base}.parameters_grad: gradient of {name}"] = (

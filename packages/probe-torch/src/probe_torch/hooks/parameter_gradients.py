@@ -80,15 +80,12 @@ class ParameterGradients:
     collector: gets the gradients.
     table: the modules whose parameters are hooked.
     missing: whether a parameter lost its hook since the last `hook`, because it was swapped.
-    _lent: the ids of the modules that held tensors in place of their parameters at the last `hook`: what a call inside
-        of `functional_call` finds.
     _overtaken: whether another thread was met that sets gradients, so that some may be missed.
     """
 
     collector: Collector
     table: ModuleTable
     missing: bool = False
-    _lent: set[int] = field(factory=set)
     _overtaken: bool = False
     _hooked: dict[int, _Hooked] = field(factory=dict)
 
@@ -104,7 +101,9 @@ class ParameterGradients:
             return
         with aside():
             modules = [entry.module for entry in list(self.table.entries.values())]
-            self._lent = {id(module) for module in modules if _is_lent(module)}
+            if self.table.lent:
+                self.table.begin()  # some have their own parameters again, which are hooked now
+            self.table.lent = {id(module) for module in modules if _is_lent(module)}
             wanting, alone = [], not others_train()
             self._overtaken = not alone and others_set_gradients()
             for entry in self.table.parameters():
@@ -194,8 +193,10 @@ class ParameterGradients:
             grad = known.entry.parameter.grad
             if grad is not None and _mark(grad) != known.before:
                 self.collector.parameter_gradient(known.entry, grad, seen=False)
-        if self._lent and optimizer is None:
-            self.collector.coverage.unseen(f"gradients of parameters of {len(self._lent)} modules", _LENT)
+        if self.table.lent and optimizer is None:
+            self.collector.coverage.unseen(
+                f"gradients of parameters of {len(self.table.lent)} modules", _LENT
+            )
 
     def remove(self) -> None:
         with aside():
@@ -208,7 +209,7 @@ class ParameterGradients:
         """Return ``tap``, for the calls of modules, as a function that first puts back the hooks that were lost."""
 
         def call(*args: Any) -> Any:
-            if self.missing or (self._lent and id(args[1]) in self._lent and not _is_lent(args[1])):
+            if self.missing or (self.table.lent and id(args[1]) in self.table.lent and not _is_lent(args[1])):
                 with faults_reported("a module", "the hooks on its parameters"):
                     self.hook()
             return tap(*args)
