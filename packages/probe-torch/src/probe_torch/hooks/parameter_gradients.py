@@ -100,10 +100,7 @@ class ParameterGradients:
         if not self._wanted:
             return
         with aside():
-            modules = [entry.module for entry in list(self.table.entries.values())]
-            if self.table.lent:
-                self.table.begin()  # some have their own parameters again, which are hooked now
-            self.table.lent = {id(module) for module in modules if _is_lent(module)}
+            self._note_lent()
             wanting, alone = [], not others_train()
             self._overtaken = not alone and others_set_gradients()
             for entry in self.table.parameters():
@@ -130,6 +127,12 @@ class ParameterGradients:
                 if alone:
                     before = None if (grad := p.grad) is None else _mark(grad)
                 self._hooked[id(p)] = _Hooked(entry, hooks, key, before, p._cdata)
+
+    def _note_lent(self) -> None:
+        modules = [entry.module for entry in list(self.table.entries.values())]
+        if self.table.lent:
+            self.table.begin()  # some have their own parameters again, which are hooked now
+        self.table.lent = {id(module) for module in modules if _is_lent(module)}
 
     def let_go(self, t: torch.Tensor) -> None:
         """Remove the hook from ``t``, which is about to be swapped; the next `hook` puts it back."""
