@@ -18,7 +18,6 @@ from probe_mindspore.module_kind import ModuleKind
 from . import autograd, gradients
 
 _MINT = "MintDistributed."
-PREFIXES = (_MINT, "Distributed.")
 
 # Arguments of mint.distributed that are only written to, so that their values before are meaningless: position, name.
 _RECEIVES = {
@@ -84,7 +83,7 @@ def collector_for(
     names: NameFilter,
     module_kind: ModuleKind,
 ) -> Collector:
-    collectives = Collectives(PREFIXES, RECEIVES, PendingWork(HANDLES), results)
+    collectives = Collectives(RECEIVES, PendingWork(HANDLES), results)
     recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, module_kind.parameters, collectives)
     return Collector(recorder, leaf, names, f"{module_kind.prefix}.")
 

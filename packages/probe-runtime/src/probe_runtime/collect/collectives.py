@@ -67,13 +67,11 @@ def _arguments(key: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
 class Collectives:
     """What is special about a framework's collectives.
 
-    prefixes: how their names begin.
     receives: name -> (position, name) of the argument that only receives: its content before the call has no meaning.
     works: the collectives under way.
     results: (name, args, kwargs, what it returned) -> the values that a finished call left.
     """
 
-    prefixes: tuple[str, ...]
     receives: Mapping[str, tuple[int, str]]
     works: PendingWork
     results: Callable[[str, tuple[Any, ...], dict[str, Any], Any], list[Any]] = _arguments

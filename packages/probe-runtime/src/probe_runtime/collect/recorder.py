@@ -15,6 +15,7 @@ from typing import Any
 
 from probe_format.excerpts import error_text, unsignalled
 from probe_format.journal import events
+from probe_format.names import BETWEEN_RANKS
 from probe_format.values import json_key
 from probe_format.write import Coverage
 
@@ -76,7 +77,7 @@ class Recorder:
         self.in_backward = gradients.current_pass
         self._parameters = parameters
         self._frames = FrameTable()
-        self._collective = _Collective(collectives.prefixes)
+        self._collective = _Collective()
         self._walk = Walk(leaf, lambda reason: coverage.add("unsupported", f"value: {reason}"))
         # What the plan decides for every call.
         self._show_input = plan.keep.input and not plan.structure
@@ -385,13 +386,10 @@ def _in_order(named: Found, kwargs: Kwargs, count: int) -> Found:
 
 
 class _Collective(dict[str, bool]):
-    """A function's kind (`Label`) -> whether it is a collective, whose kinds begin with one of ``prefixes``."""
-
-    def __init__(self, prefixes: tuple[str, ...]) -> None:
-        self._prefixes = prefixes
+    """A function's kind (`Label`) -> whether it is a collective."""
 
     def __missing__(self, kind: str) -> bool:
-        return self.setdefault(kind, kind.startswith(self._prefixes))
+        return self.setdefault(kind, kind.startswith(BETWEEN_RANKS))
 
 
 class Target:

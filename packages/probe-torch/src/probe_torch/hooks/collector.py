@@ -43,7 +43,7 @@ def collector_for(
     plan: Plan, stream: EventStream, leaf: Leaf, coverage: Coverage, names: NameFilter
 ) -> Collector:
     works = PendingWork(dist.Work if dist.is_available() else ())
-    collectives = Collectives((PREFIX,), RECEIVES, works)
+    collectives = Collectives(RECEIVES, works)
     recorder = Recorder(plan, stream, leaf, coverage, names, _GRADIENTS, _parameters, collectives)
     return Collector(recorder, leaf, names, "Module.")
 
