@@ -136,8 +136,7 @@ class GraphTaps:
             if called and not is_hooked(entry.module):
                 own = tuple(name for name, _ in module_kind.parameters(entry.module))
                 self._calls.names[id(entry.module)] = tuple(n for n in own if hasattr(entry.module, n))
-        plan = self._collector.plan
-        if plan.keep.parameters_grad and not plan.structure:
+        if self._collector.plan.parameters_grad:
             self._calls.parameters = {id(e.parameter): e for e in self.table.parameters()}
         for path, cell in self.table.compiled.items():
             if is_bytecode(cell):

@@ -64,8 +64,7 @@ class Collector:
     @property
     def has_gradients(self) -> bool:
         """Return whether parameters' gradients are recorded, and came or may still come."""
-        wanted = self.plan.keep.parameters_grad and not self.plan.structure
-        return wanted and (bool(self.arrivals) or self.recorder.backward.may_come)
+        return self.plan.parameters_grad and (bool(self.arrivals) or self.recorder.backward.may_come)
 
     def parameter_gradient(
         self, entry: TrackedParameter, grad: Any, *, seen: bool = True, in_step: bool = False

@@ -146,13 +146,14 @@ class AnyModuleTable(ABC):
         """Take the parameters as they are now for those whose gradients are seen."""
         self._weights = self._parameters_now()
 
-    def note_parameters(self) -> None:
+    def note_parameters(self, *, have_gradients: bool) -> None:
         """List in `not_seen` the gradients of parameters that were put into tracked modules since `begin`.
 
         Where none was, this takes a few calls for all modules together, and no code of the user's runs.
+        have_gradients: whether gradients came or may come.
         """
-        before = self._weights
-        if self._parameters_now().keys() <= before.keys():
+        before, self._weights = self._weights, {}  # or it would keep them alive, and a graph that made them
+        if not have_gradients or self._parameters_now().keys() <= before.keys():
             return
         for entry in [e for e in self.entries.values() if e.base and id(e.module) not in self.lent]:
             for name, p in _attributes([entry.module])[0][self.parameter_registry].items():

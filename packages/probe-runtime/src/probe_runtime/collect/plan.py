@@ -33,6 +33,11 @@ class Plan:
     stacks: bool
     on_non_finite: str = "record"
 
+    @property
+    def parameters_grad(self) -> bool:
+        """Return whether gradients of parameters are recorded."""
+        return self.keep.parameters_grad and not self.structure
+
 
 def plan_of(config: Config) -> Plan:
     """Return the plan that a configuration asks for."""

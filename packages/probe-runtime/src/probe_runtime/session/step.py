@@ -213,7 +213,8 @@ class DumpingStep(RunningStep):
             self.table.add_model(model)
             self._models[id(model)] = model
         roots = self.table.roots_of(model) or tuple(self.table.roots.values())
-        self.table.begin()
+        if self.collector.plan.parameters_grad:
+            self.table.begin()
         self.gate = gate
         unseen.clear()  # calls that were missed before do not belong to this step
         with contextlib.ExitStack() as stack:
@@ -263,8 +264,7 @@ class DumpingStep(RunningStep):
             installed.close()
             try:
                 self.table.note_changes()
-                if self.collector.has_gradients:
-                    self.table.note_parameters()
+                self.table.note_parameters(have_gradients=self.collector.has_gradients)
             except unsignalled(Exception) as e:
                 self.collector.stream.fault("stop()", "modules and parameters that came or left", e)
             if self.gate is not None and (short := self.gate.shortfall):

@@ -89,15 +89,10 @@ class ParameterGradients:
     _overtaken: bool = False
     _hooked: dict[int, _Hooked] = field(factory=dict)
 
-    @property
-    def _wanted(self) -> bool:
-        plan = self.collector.plan
-        return plan.keep.parameters_grad and not plan.structure
-
     def hook(self) -> None:
         """Hook every parameter of the table that has no hook, or whose hook a swap took to another tensor."""
         self.missing = False
-        if not self._wanted:
+        if not self.collector.plan.parameters_grad:
             return
         with aside():
             self._note_lent()
@@ -157,7 +152,7 @@ class ParameterGradients:
 
         each: whether to record all of them; else only those for which no hook was called.
         """
-        each = each and self._wanted
+        each = each and self.collector.plan.parameters_grad
         on_step = guarded("an optimizer", "its gradients", self._on_step if each else self.late)
         with before_updates(on_step):
             yield
