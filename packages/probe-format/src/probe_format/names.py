@@ -178,15 +178,12 @@ def tensor_file_name(record: str, category: str, indexes: Sequence[int | str], s
     suffix: ``pt`` or ``npy``.
     """
     head = f"{record}.{category}" if category else record
-    place = ".".join(map(_index_text, indexes))
+    place = ".".join(map(str, indexes))
+    # {"a.b": x, "a": {"b": y}} has two places.
+    if "\\" in place or ("." in place and place.count(".") >= len(indexes)):
+        place = ".".join(str(index).replace("\\", "\\\\").replace(".", "\\.") for index in indexes)
     text = f"{head}.{place}.{suffix}" if indexes else f"{head}.{suffix}"
     return text if _KEPT.fullmatch(text) else safe_file_name(text)
-
-
-def _index_text(index: int | str) -> str:
-    """Return a key or an index as text in which a dot is marked: ``{"a.b": x, "a": {"b": y}}`` has two places."""
-    text = str(index)
-    return text.replace("\\", "\\\\").replace(".", "\\.") if "." in text or "\\" in text else text
 
 
 _UNSAFE = re.compile("[^A-Za-z0-9._-]")

@@ -262,7 +262,7 @@ def compare_elements(a: Array, b: Array, dtype: str) -> Elements:
     for s in blocks:
         x, y = _wide(one[s]), _wide(two[s])
         with np.errstate(all="ignore"):
-            apart = _apart(one[s], two[s])
+            apart = _apart(one[s], two[s], x, y)
             bigger = np.maximum(np.abs(x), np.abs(y))
             share = apart / bigger
             share[apart == 0.0] = 0.0
@@ -290,14 +290,16 @@ def compare_elements(a: Array, b: Array, dtype: str) -> Elements:
     return Elements(max_abs, max_rel, relative, cosine, max_ulp, norm)
 
 
-def _apart(one: Array, two: Array) -> Array:
-    """Return the differences of elements as floats: 0 where they are equal, or both NaN; infinite where one is."""
+def _apart(one: Array, two: Array, x: Array, y: Array) -> Array:
+    """Return the differences of elements as floats: 0 where they are equal, or both NaN; infinite where one is.
+
+    x, y: the same elements as `_wide` returns them.
+    """
     kind = np.result_type(one, two).kind
     if kind in "iu":  # not all whole numbers are a float64, but each difference is near one, and only 0 is 0
-        x, y = (values.astype(f"{kind}8") for values in (one, two))
-        exact: Array = np.maximum(x, y) - np.minimum(x, y)
+        one, two = (values.astype(f"{kind}8") for values in (one, two))
+        exact: Array = np.maximum(one, two) - np.minimum(one, two)
         return exact.view(np.uint64).astype(np.float64)
-    x, y = _wide(one), _wide(two)
     apart: Array = np.abs(x - y)
     apart[(x == y) | (np.isnan(x) & np.isnan(y))] = 0.0
     apart[np.isnan(apart)] = np.inf

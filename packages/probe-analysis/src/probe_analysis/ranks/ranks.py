@@ -119,7 +119,7 @@ def ranks(
         history.stopped = history.stopped or steps.left(label, there)
         if not steps.has_several(summary):
             continue
-        replicas = _with_new(replicas, summary, all_of(steps.compared.values()), groups, history)
+        replicas = _with_late(replicas, summary, all_of(steps.compared.values()), groups, history)
         steps.compared[label] = summary.members
         numbered = {number: run.rank for number, run in listed.items()}
         found += compare_step(summary, replicas, history, agree, numbered, progress)
@@ -137,7 +137,7 @@ def ranks(
     return Ranks(history.stopped, tuple(found), *known)
 
 
-def _with_new(
+def _with_late(
     replicas: Replicas, summary: StepSummary, before: int, groups: Sequence[Sequence[int]], history: History
 ) -> Replicas:
     """Return the replicas with the ranks of a step that none before has; note those that it shows to be nobody's.

@@ -341,9 +341,8 @@ def _shares_in(cohorts: Mapping[int, Cohort], groups: Sequence[int]) -> Shares:
     """Return the groups by what their ranks update."""
     piles = {cohort.members: cohort.piles(_UPDATED) for cohort in cohorts.values()}
     every = [each for found in piles.values() for each in (found or {}).values()]
-    many = all_of(
-        members for members, found in piles.items() if found is None
-    )  # they update too much to tell
+    # These update too much to tell.
+    many = all_of(members for members, found in piles.items() if found is None)
     of_group = {group: {updated for bits, updated in every if bits & group} for group in groups}
     parts = [group for group, found in of_group.items() if group & many or PART in frozenset().union(*found)]
     apart = [group for group, found in of_group.items() if not _nested(found)]

@@ -5,6 +5,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from attrs import fields
 
@@ -20,6 +21,7 @@ from .bad import story
 from .command import shown
 from .show import Shown, heading, summary, tree
 
+_T = TypeVar("_T")
 #: Lines that the tree of non-finite records has at most, unless all are asked for.
 _MOST = 20
 #: Lines of one kind on a watch file.
@@ -129,18 +131,21 @@ def _verify(arguments: argparse.Namespace) -> int:
     return {"torn": 3, "damaged": 4}.get(STATES[worst], 0)
 
 
-def _of_rank(rank: Rank, error: Exception) -> str:
-    """Return an error's text with the rank that it is of: one of the system may name no file."""
-    return f"{rank.label}: {error}" if isinstance(error, OSError) else str(error)
+def _each(arguments: argparse.Namespace, work: Callable[[Rank], _T]) -> Iterator[tuple[Rank, _T | None]]:
+    """Yield each rank with what is made of it; None where that fails, which is told: the others go on."""
+    for rank in _chosen(arguments):
+        try:
+            yield rank, work(rank)
+        except (FormatError, OSError) as error:
+            of = f"{rank.label}: " if isinstance(error, OSError) else ""  # it may name no file
+            tell(f"probe {arguments.command}: {of}{error}")
+            yield rank, None
 
 
 def _recover(arguments: argparse.Namespace) -> int:
     outcomes = set()
-    for rank in _chosen(arguments):
-        try:
-            recovery = recover_rank(rank)
-        except (FormatError, OSError) as error:  # the others can be recovered all the same
-            tell(f"probe recover: {_of_rank(rank, error)}")
+    for _, recovery in _each(arguments, recover_rank):
+        if recovery is None:
             outcomes.add("failed")
             continue
         outcomes.add(recovery.outcome)
@@ -156,13 +161,11 @@ def _unpack(arguments: argparse.Namespace) -> int:
     from probe_format.write.unpacking import unpack_rank  # only here: no other command needs it
 
     worst = 0
-    for rank in _chosen(arguments):
-        try:
-            files, damaged = unpack_rank(rank)
-        except (FormatError, OSError) as error:
-            tell(f"probe unpack: {_of_rank(rank, error)}")
+    for rank, unpacked in _each(arguments, unpack_rank):
+        if unpacked is None:
             worst = max(worst, 1)
             continue
+        files, damaged = unpacked
         worst = max(worst, 4 * bool(damaged))
         say(f"{files} tensor files of {rank.path}", *(f"    {each}" for each in damaged))
     return worst

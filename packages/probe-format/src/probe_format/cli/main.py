@@ -116,9 +116,8 @@ def _positive(text: str) -> int:
 
 
 def _work(arguments: argparse.Namespace) -> int:
-    from .dump_commands import (
-        RUN,  # only now: help and a wrong word are answered without numpy and the reader
-    )
+    # Only now: help and a wrong word are answered without numpy and the reader.
+    from .dump_commands import RUN
 
     return RUN[arguments.command](arguments)
 

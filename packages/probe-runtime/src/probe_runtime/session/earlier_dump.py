@@ -10,6 +10,7 @@ from probe_format.layout import RANK_DIR, existing_dump, find_steps, holds_data
 
 from probe_runtime.notice import notice
 
+#: When this process began, nearly.
 _BEGAN = time.time()
 
 
