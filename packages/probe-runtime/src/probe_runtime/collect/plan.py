@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 from probe_format.layout import TENSORS
 from probe_format.write import FORMAT_VERSION
 
@@ -23,6 +23,7 @@ class Plan:
     construct: whether the call tree is recorded (construct.json).
     stacks: whether stacks are recorded (stack.json).
     on_non_finite: what happens where values begin that are not finite.
+    parameters_grad: whether gradients of parameters are recorded.
     """
 
     keep: Fields
@@ -32,10 +33,10 @@ class Plan:
     construct: bool
     stacks: bool
     on_non_finite: str = "record"
+    parameters_grad: bool = field(init=False)
 
-    @property
-    def parameters_grad(self) -> bool:
-        """Return whether gradients of parameters are recorded."""
+    @parameters_grad.default
+    def _parameters_grad(self) -> bool:
         return self.keep.parameters_grad and not self.structure
 
 
