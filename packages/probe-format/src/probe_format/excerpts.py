@@ -10,8 +10,9 @@ import itertools
 import reprlib
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
+from collections.abc import Callable
+from traceback import walk_tb
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -94,15 +95,8 @@ def from_signal(error: BaseException | None) -> bool:
     if trace is None or trace.tb_next is None:  # the function that caught it raised it
         return False
     handlers = {code for number in signal.valid_signals() if (code := _code_of(signal.getsignal(number)))}
-    below = (each.tb_frame for each in _after(trace))
-    return any(frame.f_code in handlers or _is_given_frame_below(frame) for frame in below)
-
-
-def _after(trace: TracebackType) -> Iterator[TracebackType]:
-    after = trace.tb_next
-    while after is not None:
-        yield after
-        after = after.tb_next
+    below = walk_tb(trace.tb_next)
+    return any(frame.f_code in handlers or _is_given_frame_below(frame) for frame, _ in below)
 
 
 def _code_of(handler: Any) -> CodeType | None:

@@ -54,10 +54,8 @@ class DescribedValues:
 
     def place(self, record: str, *, wants_file: bool = True) -> SavedPlace:
         """Return the placement for a record. wants_file: whether its tensors get files, if the step wants any."""
-        if not (wants_file and self.wants_files):
-            return SavedPlace(record, "", False, label=None)
         names, lost = self._names.of_another(), partial(self.journal.lost, f"file of {record}")
-        return SavedPlace(record, "", True, label=None, names=names, lost=lost)
+        return SavedPlace(record, "", wants_file and self.wants_files, label=None, names=names, lost=lost)
 
     def describe(self, place: SavedPlace, variable: Any) -> Described:
         """Return the JSON of a value, and the form of its gradients.

@@ -47,14 +47,12 @@ class SavedStep:
 
         Raises OSError when the journal cannot be written.
         """
-        files = config.kind.files
         own = evolve(config, tensor_list=(), extra_info=True)  # which are keys of other levels
         header = header_of(own, directory, about, framework=framework or "numpy")
         writer = RankWriter(directory, header)
         options = options_of(config, writer.tensor_directory)
         options = evolve(options, share=False, deferred=False, overlap=True)
-        journal = StepJournal(writer, directory, Coverage())
-        return cls(directory, DescribedValues(journal, options, files))
+        return cls(directory, DescribedValues(StepJournal(writer, Coverage()), options, config.kind.files))
 
     def __attrs_post_init__(self) -> None:
         self._gradients = AwaitedGradients(self.values, self.enter, self.leave)
@@ -130,10 +128,9 @@ class SavedStep:
 
     def _write(self, place: SavedPlace, partner: str | None, value: bytes, form: Any) -> bool:
         """Append the event of one value; return False when the step is over. Raises what the writer raises."""
-        if partner is None:
-            return self._journal.append(events.save(place.record, value))
-        waiting = [path for path, _ in place.found]
-        return self._journal.append(events.save(place.record, value, (partner, form), waiting))
+        gradients = None if partner is None else (partner, form)
+        waiting = [path for path, _ in place.found] if gradients else ()
+        return self._journal.append(events.save(place.record, value, gradients, waiting))
 
     def _write_why(self, place: SavedPlace, partner: str | None, variable: Any, why: str) -> bool:
         self.values.remove_files(place)

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from probe_format.errors import ConfigError, Problem, UsageError
 from probe_format.excerpts import brief, error_text, from_signal, unsignalled
-from probe_format.layout import existing_dump
+from probe_format.layout import ERRORS, existing_dump
 from probe_format.write import Claim, clear, explain, reason, remains
 from probe_runtime.config import AllSettings, Config, ConfigFile, load, parse_init_step, path_problem, resolve
 from probe_runtime.describe import RunError
@@ -224,8 +224,7 @@ class Saver:
         log("probe_save", f"step {number} is saved: {report['records']} records in {run.directory}")
         failed = report["counts"].get("failed", {}).get("values", 0)
         if failed:
-            log_file = run.directory / "dump_error_info.log"
-            notice(f"Probe: {failed} values could not be saved as they are; see {log_file}.")
+            notice(f"Probe: {failed} values could not be saved as they are; see {run.directory / ERRORS}.")
 
     def _in_forked_child(self) -> None:
         run, self._run = self._run, None
@@ -253,7 +252,7 @@ os.register_at_fork(after_in_child=_after_fork)
 _LEVEL = 'Write "debug" or leave it out here; levels L0, L1 and mix are PrecisionDebugger\'s (probe-torch).'
 
 
-def _resolved(config_path: str | Path | None = None, **arguments: Any) -> Config:
+def _resolved(config_path: str | Path | None, **arguments: Any) -> Config:
     """Return the configuration of a file (JSON or YAML) and of arguments, which override the file.
 
     Raises ConfigError with every problem at once.

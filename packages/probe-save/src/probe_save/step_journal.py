@@ -2,7 +2,6 @@
 
 import threading
 import traceback
-from pathlib import Path
 
 from attrs import define, field
 from probe_format.excerpts import error_text, unsignalled
@@ -21,7 +20,6 @@ class StepJournal:
     """
 
     writer: RankWriter
-    directory: Path
     coverage: Coverage
     alive: bool = True
     _full: bool = False
@@ -65,7 +63,7 @@ class StepJournal:
         with self._lock:
             first, self._full = not self._full, True
         if first:
-            why = f"({where}): {explain(error, self.directory)} The run goes on, and so does saving."
+            why = f"({where}): {explain(error, self.writer.directory)} The run goes on, and so does saving."
             notice(f"Probe could not write everything of a saved value {why}")
 
     def append_pending(self) -> None:
@@ -79,5 +77,6 @@ class StepJournal:
             first, self.alive = self.alive, False
         if first:
             self.writer.break_off(str(error))
-            why = f"{explain(error, self.directory)} The run goes on; {remains(self.directory)}."
+            place = self.writer.directory
+            why = f"{explain(error, place)} The run goes on; {remains(place)}."
             notice(f"Probe saves nothing more in this step: {why}")

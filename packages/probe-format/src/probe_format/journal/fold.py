@@ -304,9 +304,7 @@ class Fold:
     def _node(self, name: str, parent: str | None, *, called: bool) -> None:
         nodes = self.nodes
         row = self._last_node
-        if (
-            row[0] is not parent or row[1] is not called
-        ):  # else it is a sibling of the last node: they share a row
+        if row[0] is not parent or row[1] is not called:  # a sibling of the last node shares its row
             row = self._last_node = parent, called
         nodes.rows_open[name] = row
         if len(nodes.rows_open) > nodes.most:

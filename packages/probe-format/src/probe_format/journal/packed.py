@@ -18,22 +18,20 @@ Row = tuple[str, Any]
 #: Rows of more bytes on average hold values, and are not compressed: that takes long and gains little. Whoever adds
 #: them limits how many there are.
 _LIGHT = 256
+#: How many values of a list may stay as they are.
+_OPEN = 128
 
 
 @define
 class Packed:
-    """Hold a list of plain Python values; the older ones are compressed, as rows that follow each other are alike.
+    """Hold a list of plain Python values; the older ones are compressed, as rows that follow each other are alike."""
 
-    most: how many values may stay as they are.
-    """
-
-    most: int = 128
     _open: list[Any] = field(factory=list)
     _pages: list[tuple[bool, bytes]] = field(factory=list)
 
     def add(self, row: Any) -> None:
         self._open.append(row)
-        if len(self._open) > self.most:
+        if len(self._open) > _OPEN:
             self.close(self._open)
             self._open = []
 

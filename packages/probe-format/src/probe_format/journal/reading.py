@@ -72,7 +72,7 @@ def read_journal(path: Path) -> JournalContents:
     data = path.read_bytes()
     at, end = len(MAGIC), len(data)
     first = data.startswith(MAGIC_1)
-    frames = Frames(data, _event_1 if first else _event)
+    frames = Frames(data, head_of if first else _event)
     damage: list[str] = []
     if not (first or data.startswith(MAGIC)):
         if MAGIC.startswith(data) or MAGIC_1.startswith(data):  # killed between open and the first write
@@ -161,12 +161,13 @@ class Frames:
 
 def _event(payload: bytes) -> Event | None:
     line, *values = payload.split(b"\n")
-    head = _event_1(line)
+    head = head_of(line)
     return None if head is None else (head, values)
 
 
-def _event_1(payload: bytes) -> dict[str, Any] | None:
-    head = jsonio.loads(payload)
+def head_of(line: bytes) -> dict[str, Any] | None:
+    """Return the object that says what an event is, None where there is none. Raises ValueError if it is no JSON."""
+    head = jsonio.loads(line)
     return head if isinstance(head, dict) and isinstance(head.get("k"), str) else None
 
 

@@ -27,9 +27,8 @@ class Room:
             raise ValueError("it asks for more slots than its size allows")
 
     def check(self, path: Any) -> None:
-        if not isinstance(path, list | tuple) or len(path) > _DEEPEST:
-            raise ValueError(f"{brief(path)} is no path to a slot")
-        if not all((type(key) is int and key >= 0) or isinstance(key, str) for key in path):
+        flat = isinstance(path, list | tuple) and len(path) <= _DEEPEST
+        if not flat or not all((type(key) is int and key >= 0) or isinstance(key, str) for key in path):
             raise ValueError(f"{brief(path)} is no path to a slot")
 
 

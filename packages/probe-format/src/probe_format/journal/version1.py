@@ -43,10 +43,7 @@ class Upgrade:
     def event(self, old: Old) -> Iterator[Event]:
         """Yield the event in today's form; nothing where its kind is unknown or needs no event of its own."""
         kind = old["k"]
-        if "g" in old and kind in (
-            "exit",
-            "redone",
-        ):  # a reentrant checkpoint brings them with its second run
+        if "g" in old and kind in ("exit", "redone"):  # a reentrant checkpoint has it in its second run
             self.forms[old["n"]] = old["g"]
         if kind == "file":
             self.written.update(old["r"])
@@ -75,12 +72,8 @@ class Upgrade:
         form = self.forms.get(with_direction(old["n"], "forward"), (0, 0))
         content = {key: old[key] for key in ("k", "n", "r", "partial") if key in old}
         passes = self.passes.setdefault(old["n"], {})
-        content |= {
-            "t": passes.setdefault(old.get("t"), len(passes)),
-            "u": old.get("u"),
-            "g": form,
-            "v": [slot for slot, _ in pairs],
-        }
+        content |= {"t": passes.setdefault(old.get("t"), len(passes)), "u": old.get("u"), "g": form}
+        content["v"] = [slot for slot, _ in pairs]
         return content, [self._value(value) for _, value in pairs]
 
     def _grad(self, old: Old) -> Event:

@@ -136,10 +136,8 @@ class Rank:
     @property
     def label(self) -> str:
         """Return ``step0/rank1``, with the mode in front where there is one: unique within the dump."""
-        folders = (
-            self.path,
-            *self.path.parents[: 2 if self.mode else 1],
-        )  # not `parts`: a path would keep them
+        above = self.path.parents[: 2 if self.mode else 1]  # not `parts`: a path would keep them
+        folders = self.path, *above
         return "/".join(each.name for each in reversed(folders) if each.name)
 
     @cached_property

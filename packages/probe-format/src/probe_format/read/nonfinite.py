@@ -93,24 +93,20 @@ def begins(name: str, given: Sequence[Value], made: Sequence[Value], outside: bo
     outside: as in `Origin`.
     lost: what is to be added where what it got is said to be finite (`Lost.given`).
     """
+    first = f"{name} is the first to hold values that are not finite"
     if outside:
         what = "parameters" if all(v.side == "parameter" for v in given) else "inputs"
-        return (
-            f"{name} is the first to hold values that are not finite, and gets them among its {what}: "
-            f"{_words(given)}. They were made outside of what was recorded."
-        )
+        whence = "They were made outside of what was recorded."
+        return f"{first}, and gets them among its {what}: {_words(given)}. {whence}"
     form = parsed(name)
     if isinstance(form, ParamsGradName | DebugName):
-        return f"{name} is the first to hold values that are not finite: {_words(made)}."
+        return f"{first}: {_words(made)}."
     is_backward = isinstance(form, ApiName | ModuleName) and form.direction == "backward"
     took = "The gradients that it gets are" if is_backward else "Its inputs are"
     state = f"not finite either, but of another kind ({_words(given)})" if given else f"finite{lost}"
     if name.startswith(BETWEEN_RANKS):
         overflow = ", or its reduction overflows" if "reduce" in name else ""
-        what = (
-            f"is the first to hold values that are not finite, and receives them from other ranks{overflow}"
-        )
-        return f"{name} {what}: {_words(made)}. {took} {state}."
+        return f"{first}, and receives them from other ranks{overflow}: {_words(made)}. {took} {state}."
     return f"{name} makes the first value that is not finite. {took} {state}; {_words(made)}."
 
 

@@ -112,9 +112,8 @@ def parse_construct(raw: bytes, where: str = "construct.json") -> Construct:
         raise FormatError(f"{where}: {problem}")
     parents: dict[str, str | None] = {}
     micro_steps: dict[str, int] = {}
+    document.pop(_MICRO_STEPS, None)
     for name, parent in document.items():
-        if name == _MICRO_STEPS:
-            continue
         if isinstance(parent, list):
             parents[name], micro_steps[name] = parent[0], int(parent[1])
         else:

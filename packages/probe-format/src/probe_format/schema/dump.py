@@ -137,9 +137,8 @@ class Document:
 
     def texts(self) -> Iterator[tuple[str, bytes | None]]:
         """Yield the name of each record and its JSON; None for that where the file has no line for each record."""
-        lines = self.records if isinstance(self.records, _Lines) else None
-        if lines is None:
-            return ((name, None) for name in self.records)
+        if not isinstance(lines := self.records, _Lines):
+            return ((name, None) for name in lines)
         return ((name, lines.raw[start:stop]) for name, (start, stop) in lines.spans.items())
 
     def mentioning(self, word: bytes) -> Iterator[str]:

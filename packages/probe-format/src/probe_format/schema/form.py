@@ -92,9 +92,8 @@ def _in_object(value: Mapping[str, Any], schema: Schema, path: ValuePath) -> Ite
             yield Problem(path_text((*path, key)), "is missing.")
     for key, others in schema.get("dependentRequired", {}).items():
         if key in value and (absent := [other for other in others if other not in value]):
-            yield Problem(
-                path_text(path), f"has {key} but not {absent[0]}; the {len(others) + 1} go together."
-            )
+            what = f"has {key} but not {absent[0]}; the {len(others) + 1} go together."
+            yield Problem(path_text(path), what)
             break
     properties, rest = schema.get("properties", {}), schema.get("additionalProperties", {})
     for key, item in value.items():

@@ -53,16 +53,13 @@ def write_parts(path: Path | str, parts: Sequence[Buffer], folder: Folder | None
 
 def put_parts(fd: int, parts: Sequence[Buffer]) -> None:
     """Write all of the parts to an open file. Raises OSError when it cannot, after a part of them."""
-    total = byte_count(parts)
     done = os.writev(fd, parts)
-    if done < total:  # over 2 GiB in one call, or a full disk
-        rest = [memoryview(p).cast("B") for p in parts]
-        while done < total:
-            skip, todo = done, []
-            for r in rest:
-                todo.extend([r[skip:]] if skip < len(r) else [])
-                skip = max(0, skip - len(r))
-            done += os.writev(fd, todo)
+    if done < byte_count(parts):  # over 2 GiB in one call, or a full disk
+        for part in parts:
+            whole = memoryview(part).cast("B")
+            rest, done = whole[done:], max(0, done - len(whole))
+            while rest:
+                rest = rest[os.write(fd, rest) :]
 
 
 def parts_crc32(parts: Iterable[Buffer]) -> int:

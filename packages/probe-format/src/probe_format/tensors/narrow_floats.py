@@ -60,11 +60,10 @@ def code_values(name: str) -> npt.NDArray[np.uint32]:
     if name == "float8e8m0fnu":  # powers of two without a sign
         return np.array([1 << 22, *(code << 23 for code in range(1, 255)), 0x7FC00000], np.uint32)
     positive = np.array([_POSITIVE[name](code) for code in range(128)], np.uint32)
+    negative = positive | np.uint32(0x80000000)
     if name == "hifloat8" or name.endswith("fnuz"):  # no negative zero: its code is the only NaN
-        negative = positive | np.uint32(0x80000000)
         negative[0] = 0x7FC00000
-        return np.concatenate([positive, negative])
-    return np.concatenate([positive, positive | np.uint32(0x80000000)])
+    return np.concatenate([positive, negative])
 
 
 def _float32(value: float) -> int:

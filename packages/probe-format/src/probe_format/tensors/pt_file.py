@@ -78,11 +78,13 @@ def _template(dtype: str, shape: tuple[int, ...], nbytes: int) -> tuple[bytes, b
     head, directory = bytearray(), bytearray()
     pickle = _pickle(dtype, shape, nbytes)
     for name, content in (("data.pkl", pickle), ("byteorder", b"little"), ("version", b"3\n")):
-        directory += _central(name, zlib.crc32(content), len(content), len(head))
-        head += _local(name, zlib.crc32(content), len(content), len(head)) + content
+        local, entry = _member(name, zlib.crc32(content), len(content), len(head))
+        head += local + content
+        directory += entry
     at, start = len(directory) + 16, len(head)
-    directory += _central("data/0", 0, nbytes, start)
-    head += _local("data/0", 0, nbytes, start)
+    local, entry = _member("data/0", 0, nbytes, start)
+    head += local
+    directory += entry
     tail = bytes(directory) + _end(4, len(directory), len(head) + nbytes)
     return bytes(head[: start + 14]), bytes(head[start + 18 :]), tail[:at], tail[at + 4 :]
 
@@ -90,25 +92,20 @@ def _template(dtype: str, shape: tuple[int, ...], nbytes: int) -> tuple[bytes, b
 _U32 = 0xFFFFFFFF
 
 
-def _local(name: str, crc: int, size: int, offset: int) -> bytes:
-    """Return a zip local header, padded as torch does so that the content starts at a multiple of 64 bytes."""
+def _member(name: str, crc: int, size: int, offset: int) -> tuple[bytes, bytes]:
+    """Return a member's local header, and its entry in the directory.
+
+    The header is padded as torch does, so that the content starts at a multiple of 64 bytes.
+    """
     full = f"archive/{name}".encode()
     wide = struct.pack("<HHQQ", 1, 16, size, size) if size >= _U32 else b""
-    short = min(size, _U32)
-    base = offset + 30 + len(full) + len(wide) + 4
-    pad = b"FB" + struct.pack("<H", -base % 64) + b"Z" * (-base % 64)
-    extra = wide + pad
-    sizes = crc, short, short, len(full), len(extra)
-    return LOCAL.pack(0x04034B50, 45 if wide else 0, 0, 0, 0, 0x21, *sizes) + full + extra
-
-
-def _central(name: str, crc: int, size: int, offset: int) -> bytes:
-    full = f"archive/{name}".encode()
-    wide = struct.pack("<HHQQ", 1, 16, size, size) if size >= _U32 else b""
-    short = min(size, _U32)
-    version = 45 if wide else 0
-    sizes = crc, short, short, len(full), len(wide)
-    return ENTRY.pack(0x02014B50, version, version, 0, 0, 0, 0x21, *sizes, 0, 0, 0, 0, offset) + full + wide
+    version, short = 45 if wide else 0, min(size, _U32)
+    base = offset + LOCAL.size + len(full) + len(wide) + 4
+    extra = wide + b"FB" + struct.pack("<H", -base % 64) + b"Z" * (-base % 64)
+    both = 0, 0, 0, 0x21, crc, short, short, len(full)
+    local = LOCAL.pack(0x04034B50, version, *both, len(extra)) + full + extra
+    entry = ENTRY.pack(0x02014B50, version, version, *both, len(wide), 0, 0, 0, 0, offset) + full + wide
+    return local, entry
 
 
 def _end(entries: int, size: int, offset: int) -> bytes:

@@ -213,25 +213,21 @@ def _tensor(arguments: Any, dtype: str | None, sizes: dict[str, int], *, plain: 
 
 def _storage(stored: Any, dtype: str | None) -> tuple[str, int, str, int]:
     """Return dtype, bytes of one element, name of the member, and number of elements."""
-    what = stored.what if isinstance(stored, _Stored) else ()
-    if (
-        not isinstance(what, tuple)
-        or len(what) != 5
-        or what[0] != "storage"
-        or not isinstance(what[1], _Name)
-    ):
-        raise FormatError("its pickle has no storage where a tensor has one")
-    _, kind, key, place, count = what
+    match stored:
+        case _Stored(("storage", _Name(kind), key, place, count)):
+            pass
+        case _:
+            raise FormatError("its pickle has no storage where a tensor has one")
     if not (isinstance(key, str) and key.isascii() and key.isdigit() and isinstance(place, str)):
         raise DamagedError("its pickle has a storage without a name")
     if type(count) is not int or not 0 <= count < _INT64:
         raise DamagedError("its pickle has a storage without a size")
-    if kind.name == _UNTYPED and dtype in _DTYPES:
+    if kind == _UNTYPED and dtype in _DTYPES:
         width = _DTYPES[dtype]
         if count % width:
             raise DamagedError("its pickle has a storage that ends within an element")
         return dtype.removeprefix("torch."), width, f"data/{key}", count // width
-    if kind.name in _STORAGES and dtype is None:
-        name, width = _STORAGES[kind.name]
+    if kind in _STORAGES and dtype is None:
+        name, width = _STORAGES[kind]
         return name, width, f"data/{key}", count
     raise FormatError("its pickle has a storage of another kind than its tensor")

@@ -212,11 +212,11 @@ def stats_json(s: Stats, *, statistics: bool = True) -> dict[str, Any]:
     if not statistics:
         return sketch
     mx, mn, mean, norm = s.max, s.min, s.mean, s.norm
+    four = {"Max": mx, "Min": mn, "Mean": mean, "Norm": norm}
     if type(mx) is float and type(mn) is float and mean is not None and norm is not None and s.zeros is None:
         rest = mx - mx + (mn - mn) + (mean - mean) + (norm - norm)
         if rest == 0.0 and s.all_finite and s.sketch is None:  # the common case
-            return {"Max": mx, "Min": mn, "Mean": mean, "Norm": norm}
-    four = {"Max": mx, "Min": mn, "Mean": mean, "Norm": norm}
+            return four
     out: dict[str, Any] = {key: finite(x) if isinstance(x, float) else x for key, x in four.items()}
     if s.zeros is not None:
         out["zero_count"] = s.zeros

@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 
 from probe_format import jsonio, layout
 from probe_format.errors import FormatError, refuse_other_version
-from probe_format.journal.reading import Frames
+from probe_format.journal.reading import Frames, head_of
 
 from .writer import KINDS, MAGIC, Column
 
@@ -106,19 +106,15 @@ class WatchFile:
             at = len(MAGIC)
         frames = Frames(data, _parts)
         for head, content in frames.events(at, self.damage, self._at):
-            self._take(head, content)
+            try:
+                self._take(head, content)
+            except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+                which = f"a frame {str(head['k'])[:20]!r}"
+                self.damage.append(f"{which} has not the form that it should: {error!r:.200}")
         self._at, self.left = self._at + frames.end, len(data) - frames.end
         return len(self.rows) - before
 
     def _take(self, head: dict[str, Any], content: bytes) -> None:
-        try:
-            self._take_whole(head, content)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            self.damage.append(
-                f"a frame {str(head.get('k'))[:20]!r} has not the form that it should: {error!r:.200}"
-            )
-
-    def _take_whole(self, head: dict[str, Any], content: bytes) -> None:
         kind = head["k"]
         if kind == "row":
             values = np.frombuffer(content, "<f4")
@@ -192,5 +188,5 @@ def watch_files(path: str | Path) -> list[WatchFile]:
 
 def _parts(payload: bytes) -> tuple[dict[str, Any], bytes] | None:
     line, _, content = payload.partition(b"\n")
-    head = jsonio.loads(line)
-    return (head, content) if isinstance(head, dict) and isinstance(head.get("k"), str) else None
+    head = head_of(line)
+    return None if head is None else (head, content)

@@ -120,11 +120,11 @@ class WatchWriter:
 
     def close(self) -> None:
         """Write that nothing follows, and close the file; more calls do nothing."""
-        journal, self._journal.refused = self._journal, lambda error: None
+        self._journal.refused = lambda error: None
         self._append(({"k": "end", "t": time.time()}, ()))
-        journal.ended = True
-        if not journal.forked:
-            journal.close()
+        self._journal.ended = True
+        if not self._journal.forked:
+            self._journal.close()
 
     def _append(self, event: Event) -> None:
         if not self._journal.forked:

@@ -17,6 +17,7 @@ from attrs import define, field
 from probe_format.journal.frames import Count
 from probe_format.jsonio import number
 from probe_format.schema.finite import non_finite
+from probe_format.schema.form import path_text
 from probe_format.values import ValuePath
 
 _KINDS = ("seen", "recorded", "filtered", "unsupported", "failed", "left_out")
@@ -187,7 +188,6 @@ def slot_of(label: str | None, path: ValuePath) -> str:
     label: the part; None where the record is one value; empty where the record holds lists of values (parameters'
         gradients): of each the first is meant.
     """
-    shown: tuple[int | str, ...] = path
     if label is not None:
-        shown = (label, *path) if label else (*path, 0)
-    return ".".join(map(str, shown))
+        path = (label, *path) if label else (*path, 0)
+    return path_text(path)

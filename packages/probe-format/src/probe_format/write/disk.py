@@ -29,11 +29,10 @@ def check_writable(path: Path, need: int = 1 << 20) -> str | None:
         with tempfile.TemporaryFile(dir=path) as file:
             file.write(bytes(4096))
             file.flush()
-        free = shutil.disk_usage(path).free
+        if shutil.disk_usage(path).free < need:
+            raise OSError(errno.ENOSPC, "full")
     except OSError as error:
         return explain(error, path)
-    if free < need:
-        return explain(OSError(errno.ENOSPC, "full"), path)
     return None
 
 

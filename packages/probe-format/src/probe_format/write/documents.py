@@ -14,6 +14,7 @@ from probe_format.journal.pages import Pages
 from probe_format.plain_files import read_plain
 from probe_format.safe_files import Folder
 from probe_format.schema.dump import parse_object
+from probe_format.schema.form import path_text
 from probe_format.schema.tensor_objects import tensors
 
 from .claim import held_report
@@ -136,7 +137,7 @@ class _Counted:
                 norm = jsonio.number(tensor.get("Norm"))
                 # A damaged journal may have anything under Norm.
                 if isinstance(norm, float) or (type(norm) is int and abs(norm) < 1 << 64):
-                    summary.add(name, ".".join(map(str, path)), tensor)
+                    summary.add(name, path_text(path), tensor)
 
 
 @define

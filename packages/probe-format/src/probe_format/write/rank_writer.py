@@ -182,7 +182,7 @@ class RankWriter:
                 self.append(event)
             if self._journal is None:
                 if final:
-                    self._close_late()
+                    self.close()
                 return self._report
             size = self._journal.size
             if size != self._covered:
@@ -210,15 +210,11 @@ class RankWriter:
                 self._folder.close()
             return self._report
 
-    def _close_late(self) -> None:
-        """Drop the events that still come, without a word; `append` holds no reference to this object any more."""
-        self._over = True
-        self.append = _dropped
-
     def close(self) -> None:
         """Stop writing and leave the journal for `probe recover`."""
         if self._journal is not None:
             self._journal.close()
-        else:
-            self._close_late()
+        else:  # drop what still comes, without a word; `append` refers to this object no more
+            self._over = True
+            self.append = _dropped
         self._folder.close()
