@@ -3,9 +3,10 @@ why a folder cannot be written to.
 """
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from probe_format.errors import FormatError, UsageError
+from probe_format.errors import FormatError, Problem, UsageError
 from probe_format.safe_files import make_folder
 
 _LONGEST = 255
@@ -44,13 +45,13 @@ def file_in(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def unwritable(path: str | os.PathLike[str]) -> str | None:
-    """Return why nothing can be written below ``path``, or None. The folder need not exist, and is not made."""
+def unwritable(path: str | os.PathLike[str]) -> Iterator[Problem]:
+    """Yield why nothing can be written below ``path``, if so. The folder need not exist, and is not made."""
     there = os.path.abspath(path)
     while not os.path.lexists(there):
         there = os.path.dirname(there)
     if not os.path.isdir(there):
-        return f"{there} is a file, so there can be no folder {os.fspath(path)}."
-    if not os.access(there, os.W_OK | os.X_OK):
-        return f"there is no permission to write to {there}."
-    return None
+        what = f"{there} is a file, so there can be no folder {os.fspath(path)}."
+        yield Problem("path", what, "Give another path.")
+    elif not os.access(there, os.W_OK | os.X_OK):
+        yield Problem("path", f"there is no permission to write to {there}.", "Give another path.")

@@ -15,7 +15,7 @@ from probe_format.names import ApiName
 from probe_format.suggest import did_you_mean
 from probe_runtime.config import choice
 
-from probe_kernel.ascend.acl import NpuDumper, find_npu, write_acl
+from probe_kernel.ascend.acl import find_npu, write_acl
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
 from probe_kernel.output_folder import unwritable
 
@@ -55,14 +55,13 @@ def dump(
     found = [name] if isinstance(name, Problem) else []
     folder = Path(os.path.abspath(path))
     found += choice("all", "input", "output")(mode, "mode")[1]
-    if (why := unwritable(folder)) is not None:
-        found.append(Problem("path", why, "Give another path."))
+    found += unwritable(folder)
     if isinstance(name, ApiName) and patch is None:
         found += _unfound(name)
     if isinstance(name, Problem) or found:
         raise ConfigError(found)
-    watch = ApiWatch(name, Path(), NpuDumper(find_npu()))
-    watch.config = write_acl(folder, mode)
+    npu = find_npu()  # before anything is written
+    watch = ApiWatch(name, write_acl(folder, mode), npu)
     raised = True
     try:
         with (patch or replaced)(name, watch):

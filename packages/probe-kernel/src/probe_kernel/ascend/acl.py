@@ -5,7 +5,6 @@ The JSON is what aclInit, aclmdlSetDump and torch_npu read.
 
 import contextlib
 import importlib
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,9 +12,9 @@ from typing import Any, Literal, get_args
 
 import attrs
 from probe_format.errors import ConfigError, Problem, UsageError
-from probe_format.safe_files import make_folder, replace_file
 from probe_runtime.config import choice, flag, key
 
+from probe_kernel.control.control_file import settings_text, write_settings
 from probe_kernel.control.description import as_check, as_tuple, checked, plain_path
 from probe_kernel.control.iteration_ranges import parse_iterations
 
@@ -139,40 +138,38 @@ def _together(dump: AclDump) -> Iterator[Problem]:
 _NEEDED = ("init_dump", "set_dump", "finalize_dump", "synchronize")
 
 
-@attrs.frozen
-class NpuDumper:
-    """Switch Ascend's dumper on and off. npu: the module ``torch_npu.npu``, or an object with its four functions."""
+@contextlib.contextmanager
+def dumping(npu: Any, config: Path) -> Iterator[None]:
+    """Dump every operator that runs in the block, as the ACL file ``config`` says.
 
-    npu: Any
-
-    @contextlib.contextmanager
-    def dumping(self, config: Path) -> Iterator[None]:
-        """Dump every operator that runs in the block, as the ACL file ``config`` says."""
-        self.npu.synchronize()  # wait for earlier operators, which do not belong to the call
-        self.npu.init_dump()
+    npu: the module ``torch_npu.npu``, or an object with its four functions.
+    """
+    npu.synchronize()  # wait for earlier operators, which do not belong to the call
+    npu.init_dump()
+    try:
+        npu.set_dump(str(config))
+        npu.synchronize()
+        yield
+    finally:
         try:
-            self.npu.set_dump(str(config))
-            self.npu.synchronize()
+            npu.synchronize()  # wait for the operators that the call queued
+        finally:
+            npu.finalize_dump()
+            npu.synchronize()
+
+
+@contextlib.contextmanager
+def same_random(npu: Any) -> Iterator[None]:
+    """Restore the state of the random numbers at the end of the block, so that they are drawn again after it."""
+    get, put = getattr(npu, "get_rng_state", None), getattr(npu, "set_rng_state", None)
+    state = get() if get is not None and put is not None else None
+    torch = importlib.import_module("torch")
+    with torch.random.fork_rng(devices=[]):
+        try:
             yield
         finally:
-            try:
-                self.npu.synchronize()  # wait for the operators that the call queued
-            finally:
-                self.npu.finalize_dump()
-                self.npu.synchronize()
-
-    @contextlib.contextmanager
-    def same_random(self) -> Iterator[None]:
-        """Restore the state of the random numbers at the end of the block, so that they are drawn again after it."""
-        get, put = getattr(self.npu, "get_rng_state", None), getattr(self.npu, "set_rng_state", None)
-        state = get() if get is not None and put is not None else None
-        torch = importlib.import_module("torch")
-        with torch.random.fork_rng(devices=[]):
-            try:
-                yield
-            finally:
-                if state is not None and put is not None:
-                    put(state)
+            if state is not None and put is not None:
+                put(state)
 
 
 def find_npu() -> Any:
@@ -197,7 +194,6 @@ def write_acl(folder: Path, mode: str) -> Path:
     Raises ConfigError when an option is wrong, OSError when the file cannot be written.
     """
     document = acl_settings(AclDump(path=str(folder), mode=mode))  # type: ignore[arg-type]
-    make_folder(folder)
     path = folder / f"kernel_config_{os.getpid()}.json"
-    replace_file(path, f"{json.dumps(document, indent=4)}\n".encode())
+    write_settings(path, settings_text(document))
     return path

@@ -14,7 +14,7 @@ from probe_format.names import ApiName, parse_name
 from probe_format.suggest import nearest
 from probe_runtime.notice import log, notice
 
-from .acl import NpuDumper
+from .acl import dumping, same_random
 from .replay import Call, Kwargs, Replay, differentiable, replayed
 
 
@@ -40,7 +40,7 @@ class ApiWatch:
 
     name: the call to dump.
     config: the ACL file for it.
-    dumper: what dumps it.
+    npu: what dumps it (`acl.dumping`).
     state: "waiting", "called" (a backward whose gradient has not come), "dumped" or "failed".
     on: whether calls are looked at now.
     over: whether the watch has ended, and no gradient is waited for any more.
@@ -50,7 +50,7 @@ class ApiWatch:
 
     name: ApiName
     config: Path
-    dumper: NpuDumper
+    npu: Any
     state: str = "waiting"
     on: bool = True
     over: bool = False
@@ -127,7 +127,7 @@ class ApiWatch:
         """Run the user's call once, with the dumper on where it can be switched on."""
         block = ExitStack()
         with self._harmless():
-            block.enter_context(self.dumper.dumping(self.config))
+            block.enter_context(dumping(self.npu, self.config))
             self.state = "dumped"
         try:
             return original(*args, **kwargs)
@@ -142,7 +142,7 @@ class ApiWatch:
     def _replay(self, original: Call, args: tuple[Any, ...], kwargs: Kwargs) -> Replay | None:
         api = self.name.api
         in_place = (api.endswith("_") and not api.endswith("__")) or api.startswith("__i")
-        with self._harmless(), self.dumper.same_random():
+        with self._harmless(), same_random(self.npu):
             return replayed(original, args, kwargs, in_place=in_place)
         return None
 
@@ -162,7 +162,7 @@ class ApiWatch:
     def _backward(self, replay: Replay, gradients: Any) -> None:
         self._local.inside += 1
         with self._harmless():
-            with self.dumper.dumping(self.config):
+            with dumping(self.npu, self.config):
                 replay.backward([None if g is None else g.detach() for g in gradients])
             self.state = "dumped"
         self._local.inside -= 1

@@ -24,7 +24,7 @@ class Replay:
     def backward(self, gradients: Sequence[Any]) -> None:
         torch = importlib.import_module("torch")
         pairs = [(o, g) for o, g in zip(self.outputs, gradients, strict=True) if g is not None]
-        if pairs and self.inputs:
+        if pairs:
             outputs, given = zip(*pairs, strict=True)
             torch.autograd.grad(outputs, self.inputs, given, allow_unused=True)
 

@@ -142,8 +142,7 @@ def _find(arguments: argparse.Namespace) -> int:
         say(f"{frame.file}:{arguments.line.rpartition(':')[2]}: {frame.text.strip()}")
     for hit in shown:
         say(*_hit_lines(hit, arguments.step))
-    hidden = len(hits) - len(shown)
-    if hidden:
+    if hidden := len(hits) - len(shown):
         say(f"({hidden} more nodes that no kernel is run for, or of other ranks; --all shows them)")
     return report(problems)
 

@@ -58,7 +58,7 @@ def document_of(dump: KernelDump, values: Values, chosen: Backend) -> dict[str, 
 
 
 def settings_text(document: Mapping[str, Any]) -> str:
-    """Return the control file's text: strict JSON, indented by four, as msprobe writes it."""
+    """Return the text of a control file, or of Ascend's: strict JSON, indented by four, as msprobe writes it."""
     return json.dumps(document, indent=4, ensure_ascii=True, allow_nan=False) + "\n"
 
 

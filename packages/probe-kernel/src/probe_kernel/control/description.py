@@ -187,8 +187,9 @@ class KernelDump:
 def checked(description: Any) -> tuple[dict[str, Any], list[Problem]]:
     """Return the options of a description that were given, as their checks keep them, and every problem."""
     findings = Findings(declared_keys(type(description)))
-    fields = [field for field in attrs.fields(type(description)) if field.name in findings.keys]
-    given = {f.name: getattr(description, f.name) for f in fields}
-    given = {f.name: given[f.name] for f in fields if given[f.name] is not None or f.default is not None}
-    values = {name: findings.check(ConfigEntry(name, value, name)) for name, value in given.items()}
+    values: dict[str, Any] = {}
+    for field in attrs.fields(type(description)):
+        value = getattr(description, field.name)
+        if field.name in findings.keys and (value is not None or field.default is not None):
+            values[field.name] = findings.check(ConfigEntry(field.name, value, field.name))
     return values, findings.problems

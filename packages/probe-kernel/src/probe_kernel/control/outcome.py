@@ -10,7 +10,7 @@ from probe_format.errors import FormatError
 from probe_format.suggest import nearest
 from probe_runtime.config import compact
 
-from probe_kernel.read.dump import find_graph_files, read_order
+from probe_kernel.read.dump import ORDER_FILES, find_graph_files, read_order
 from probe_kernel.read.file_name import flat, without_number
 from probe_kernel.read.listing import read_mapping
 from probe_kernel.read.statistic_csv import STATISTIC, read_table
@@ -143,7 +143,7 @@ def _ran(pattern: KernelPattern, compiled: Sequence[str], seen: Seen) -> bool:
 
 def _execution_order(rank: Path) -> list[str]:
     found: dict[str, None] = {}
-    for path in find_graph_files(rank / "execution_order", "ms_execution_order", ".csv").values():
+    for path in find_graph_files(rank, ORDER_FILES).values():
         with contextlib.suppress(FormatError):  # left empty by a full disk: the names of the files remain
             found.update(dict.fromkeys(read_order(path)))
     return list(found)

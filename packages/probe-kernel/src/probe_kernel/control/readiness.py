@@ -77,8 +77,7 @@ def ready(
 
 
 def _place(path: str, backend: Backend) -> Iterator[Problem]:
-    if (why := unwritable(path)) is not None:
-        yield Problem("path", why, "Give another path.")
+    yield from unwritable(path)
     old = Path(path) if backend.acl else Path(path, f"rank_{current_rank()}")
     with contextlib.suppress(OSError):
         held = sorted(p for p in old.iterdir() if p.is_dir() and not p.name.startswith("."))
@@ -89,10 +88,10 @@ def _place(path: str, backend: Backend) -> Iterator[Problem]:
 
 def _surroundings(backend: Backend) -> Iterator[Problem]:
     if earlier := os.environ.get("MINDSPORE_DUMP_CONFIG"):
-        once = (
-            "MindSpore reads it once, with the first operator that runs, and may have read that file by now."
+        what = (
+            f"is set already ({earlier}). MindSpore reads it once, with the first operator that runs, and may have "
+            "read that file by now."
         )
-        what = f"is set already ({earlier}). {once}"
         remedy = (
             "Unset it before the process starts. To dump by that file here, give "
             "dump(load_settings(FILE, BACKEND).description); `probe kernel config` checks it."

@@ -73,26 +73,21 @@ def convert_file(
     name: the file's true name, where mapping.csv has it.
     destination: shared by all files of one conversion.
     """
-    name = name or path.name
     destination = destination or Destination()
-    written: list[Path] = []
-    faults: list[str] = []
     try:
         file = open_bin(path)
     except (ProbeError, OSError, MemoryError) as error:
         return ConvertOutcome(path, faults=(_message(path, error),))
-    done = 0
-    faults += file.problems
-    for section in file.sections:
-        if how.only and str(section) not in how.only:
-            continue
-        done += 1
+    written: list[Path] = []
+    faults = [*file.problems]
+    chosen = [section for section in file.sections if not how.only or str(section) in how.only]
+    for section in chosen:
         try:
-            called, content = _made(file, name, section, how)
+            called, content = _made(file, name or path.name, section, how)
             written.append(destination.write(out, called, path, content))
         except (ProbeError, OSError, ValueError, MemoryError) as error:
             faults.append(_message(path, error))
-    if how.only and not done:
+    if how.only and not chosen:
         there = ", ".join(map(str, file.sections)) or "nothing"
         faults.append(f"{path}: there is no {' or '.join(how.only)} in it, but {there}.")
     return ConvertOutcome(path, tuple(written), tuple(faults))

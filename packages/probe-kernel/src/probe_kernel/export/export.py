@@ -174,15 +174,15 @@ def cells_of(full_name: str, direction: Direction, root: str = "") -> Iterator[s
     root: the Cell that is left out with those around it; empty to keep all.
     """
     path: list[str] = []
+    left_out = f"{root}." if root else ""
     for scope in full_name.split("/")[:-1]:
         name, dash, cls = scope.rpartition("-")
         if not dash or not name or not cls.isidentifier():
             continue
         path.append(name)
         whole = ".".join(path)
-        if root and not whole.startswith(f"{root}."):
-            continue
-        yield str(ModuleName("Cell", whole.removeprefix(f"{root}.") if root else whole, cls, direction, 0))
+        if whole.startswith(left_out):
+            yield str(ModuleName("Cell", whole.removeprefix(left_out), cls, direction, 0))
 
 
 def _stack_of(operator: Operator) -> Iterator[str]:

@@ -10,7 +10,7 @@ from probe_format.errors import Problem
 from probe_format.names import ApiName
 from probe_runtime.config import Config
 
-from probe_kernel.ascend.acl import NpuDumper, find_npu, write_acl
+from probe_kernel.ascend.acl import find_npu, write_acl
 from probe_kernel.ascend.api_watch import ApiWatch, parse_api
 
 from .mindspore import common_problems
@@ -59,7 +59,7 @@ class TorchKernels:
         name = parse_api(self.config.list[0], "list[0]")
         assert isinstance(name, ApiName)  # torch_problems has checked it
         file = write_acl(Path(self.config.dump_path) / f"step{step}", self._mode())
-        self.watch = ApiWatch(name, file, NpuDumper(find_npu()))
+        self.watch = ApiWatch(name, file, find_npu())
 
     def api(self, key: str, original: Any, args: Any, kwargs: Any, *, composite: bool = False) -> Any:
         """Run a patched function, and dump its kernels where this call is the wanted one."""

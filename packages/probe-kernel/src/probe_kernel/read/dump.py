@@ -20,6 +20,7 @@ from . import find
 from .find import KernelFolder
 from .iteration import Iteration
 
+ORDER_FILES = "execution_order/ms_execution_order_graph_*.csv"
 _HEADER = "NodeExecutionOrder-FullNameWithScope"
 _NUMBER = re.compile(r"_graph_(\d+)\.")
 _READ = ("order", "history", "metadata")
@@ -86,13 +87,13 @@ class Rank:
     @cached_property
     def graphs(self) -> Mapping[int, "LazyGraph"]:
         """Return the graphs in text form, by number; empty where none were saved."""
-        files = find_graph_files(self.path / "graphs", "ms_output_trace_code", ".ir")
+        files = find_graph_files(self.path, "graphs/ms_output_trace_code_graph_*.ir")
         return {number: LazyGraph(path) for number, path in files.items()}
 
     @cached_property
     def order(self) -> Mapping[int, tuple[str, ...]]:
         """Return the full names of each graph's nodes in the order in which they run, by graph number."""
-        files = find_graph_files(self.path / "execution_order", "ms_execution_order", ".csv")
+        files = find_graph_files(self.path, ORDER_FILES)
         return {number: read_order(path) for number, path in files.items()}
 
     @cached_property
@@ -101,7 +102,7 @@ class Rank:
 
         Raises FormatError when a line of their files is not a number.
         """
-        files = find_graph_files(self.path / "execution_order", "ms_global_execution_order", ".csv")
+        files = find_graph_files(self.path, "execution_order/ms_global_execution_order_graph_*.csv")
         return {number: read_history(path) for number, path in files.items()}
 
     @cached_property
@@ -167,10 +168,10 @@ def read_history(path: Path) -> tuple[int, ...]:
         raise FormatError(f"{path} should have one iteration number a line ({error}).") from None
 
 
-def find_graph_files(folder: Path, stem: str, suffix: str) -> dict[int, Path]:
-    """Return the files ``<stem>_graph_<number><suffix>`` of a folder by number; empty without the folder."""
+def find_graph_files(rank: Path, pattern: str) -> dict[int, Path]:
+    """Return the files below a rank's folder that match ``pattern``, by the number of their graph."""
     found = {}
-    for path in sorted(folder.glob(f"{stem}_graph_*{suffix}")) if folder.is_dir() else ():
+    for path in sorted(rank.glob(pattern)):
         if path.is_file() and (number := _NUMBER.search(path.name)):
             found[int(number[1])] = path
     return found

@@ -64,10 +64,9 @@ def _load_raw(path: Path, dtype_name: str, shape: Shape) -> Array:
     if shape is None and not raw.size:
         what = "is empty, and nothing says that its tensor is. A full disk leaves such files."
         raise DamagedError(f"{path} {what}")
-    count = None if shape is None else math.prod(shape)
-    need = dtype.size(count) if count is not None else raw.size
+    need = raw.size if shape is None else dtype.size(math.prod(shape))
     if raw.size != need or raw.size * 8 % max(dtype.bits, 8):
-        wanted = dtype.name if count is None else f"{dtype.name}{list(shape or ())}"
+        wanted = dtype.name if shape is None else f"{dtype.name}{list(shape)}"
         raise DamagedError(f"{path} has {raw.size} bytes, which is not {wanted}.")
     return decode(raw, dtype, shape, str(path))
 
