@@ -110,9 +110,8 @@ class ReplayProcess:
             path = folder / f"{ticket}.values"
             write_values(path, plain)
             pipe.send((ticket, number, ticket))
-            return Evaluation(
-                number, ticket, ticket, read_values(path)
-            )  # the run may write to the tensors themselves
+            kept = read_values(path)  # the run may write to the tensors themselves
+            return Evaluation(number, ticket, ticket, kept)
 
     def again(self, one: Evaluation) -> Evaluation:
         """Evaluate the same graph on the same values once more."""
@@ -182,13 +181,8 @@ class ReplayProcess:
             self._folder = tempfile.TemporaryDirectory(prefix="probe-replay-", ignore_cleanup_errors=True)
             context = {name: _setting(name) for name in _CONTEXT}
             (Path(self._folder.name) / "context").write_bytes(pickle.dumps((context, ms.get_seed())))
-            command = [
-                sys.executable,
-                "-m",
-                f"{__package__}.evaluator",
-                str(there.fileno()),
-                self._folder.name,
-            ]
+            program = f"{__package__}.evaluator"
+            command = [sys.executable, "-m", program, str(there.fileno()), self._folder.name]
             self._process = subprocess.Popen(
                 command,
                 env=environment,

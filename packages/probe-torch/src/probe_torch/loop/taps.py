@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from probe_runtime.auto import AutoSteps
-from probe_runtime.patching import Function, place, replaced
+from probe_runtime.patching import Function, listening, place
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as torchs
@@ -36,16 +36,14 @@ def watched(steps: AutoSteps, scene: TorchScene) -> Iterator[None]:
     if scene.named:
         places += [place(nn.Module, name, _after, _module_made) for name in ("__init__", "__setstate__")]
     hidden = _Hidden(steps)
-    _watching.append((steps, scene))
-    with ExitStack() as stack:
-        stack.callback(_watching.remove, (steps, scene))
-        stack.enter_context(replaced(places))
-        stack.enter_context(outermost_calls(left_out(steps.called)))
-        stack.enter_context(
-            watched_regions(("Optimizer.step#",), left_out(hidden.region_begins), left_out(steps.update_ends))
-        )
-        stack.enter_context(hooked(torchs._global_optimizer_pre_hooks, left_out(hidden.before)))
-        stack.enter_context(hooked(torchs._global_optimizer_post_hooks, left_out(hidden.after)))
+    begins, ends = left_out(hidden.region_begins), left_out(steps.update_ends)
+    with (
+        listening(_watching, (steps, scene), places),
+        outermost_calls(left_out(steps.called)),
+        watched_regions(("Optimizer.step#",), begins, ends),
+        hooked(torchs._global_optimizer_pre_hooks, left_out(hidden.before)),
+        hooked(torchs._global_optimizer_post_hooks, left_out(hidden.after)),
+    ):
         yield
 
 

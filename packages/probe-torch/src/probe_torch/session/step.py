@@ -80,19 +80,15 @@ class StepOpener:
 
         @contextlib.contextmanager
         def install(step: DumpingStep, models: tuple[nn.Module, ...]) -> Iterator[None]:
-            eager = config.compiled == "eager"
             table.note_scripted(models)
-            if eager:
-                table.note_uncompiled(models)
-            else:
-                for model in models:
-                    table.note_compiled(model)
-            if config.level != "L1":
-                arrivals.hook()
             with contextlib.ExitStack() as stack:
-                if eager:
+                if config.compiled == "eager":
+                    table.note_uncompiled(models)
                     stack.enter_context(uncompiled())
+                else:
+                    table.note_compiled(models)
                 if config.level != "L1":
+                    arrivals.hook()
                     stack.enter_context(arrivals.in_steps(config.optimizer_grad))
                 if table.entries:
                     stack.enter_context(patched_call(table, arrivals.on_call(step.tap)))
