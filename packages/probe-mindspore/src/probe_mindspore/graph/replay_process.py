@@ -31,13 +31,8 @@ PATIENCE = 30.0
 _START = 300.0  # seconds in which the process must have imported MindSpore
 READY = 0  # the ticket of the process's first answer
 _CONTEXT = (
-    "device_target",
-    "device_id",
-    "deterministic",
-    "jit_level",
-    "memory_optimize_level",
-    "runtime_num_threads",
-)
+    "device_target", "device_id", "deterministic", "jit_level", "memory_optimize_level", "runtime_num_threads",
+)  # fmt: skip
 _OF_RANK = ("RANK_", "MS_ROLE", "MS_WORKER", "MS_SCHED", "MS_NODE", "OMPI_", "MS_COMPILER_CACHE")
 
 

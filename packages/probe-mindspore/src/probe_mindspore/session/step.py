@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import mindspore
-from attrs import frozen
+from attrs import field, frozen
 from probe_format.write import Coverage, RankWriter, clear
 from probe_runtime.collect import Collector, EventStream, Target, header_of, plan_of
 from probe_runtime.config import Config
@@ -22,6 +22,7 @@ from probe_mindspore.hooks.modules import CellTable, has_read_graphs, patched_ca
 from probe_mindspore.hooks.parameter_gradients import ParameterGradients
 from probe_mindspore.hooks.scalers import watched_scaling
 from probe_mindspore.module_kind import CELLS, ModuleKind, late_torch
+from probe_mindspore.patching.apis import apis_of
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.patching.regions import step_regions
 from probe_mindspore.patching.traced_jit import is_tracing, watched_traces
@@ -48,17 +49,21 @@ class StepOpener:
     config: the debugger's configuration.
     tool: name and version of Probe, as the header has them.
     module_kind: which modules are recorded.
-    patches: the replacements of functions.
-    target: what the replacements call; it is given the recorder of each step.
     leaf: makes what describes a step's tensors.
+    target: what the replacements call; it is given the recorder of each step.
+    patches: the replacements of functions.
     """
 
     config: Config
     tool: str
     module_kind: ModuleKind
-    patches: Patches
-    target: Target
     leaf: Callable[..., TensorLeaf] = TensorLeaf
+    target: Target = field(factory=Target, init=False)
+    patches: Patches = field(init=False)
+
+    @patches.default
+    def _patches(self) -> Patches:
+        return Patches(apis_of(self.config, self.module_kind), self.target)
 
     def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., RunningStep]]:
         """Return the directory for the steps of a model, and the method that opens one.

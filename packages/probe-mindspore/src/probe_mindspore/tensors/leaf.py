@@ -107,8 +107,7 @@ class TensorLeaf(Leaf):
             if p.error is not None:
                 self.met(p.error)
             body.update(_NO_STATS if self._o.statistics else {})
-            self._coverage.add("unsupported", f"tensor: {p.reason}")
-            tail: dict[str, Any] = {"unsupported": p.reason}
+            tail = self._unsupported(p.reason)
         else:
             tail = self._numbers(p, body)
         if self._requires_grad:

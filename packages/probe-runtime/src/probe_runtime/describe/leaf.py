@@ -119,6 +119,11 @@ class Leaf:
         """Return an array's object as msprobe writes it: no requires_grad, statistics for ints and bools too."""
         return array_json(a, placement, path, self._o, self._files, self._coverage, self._summarise)
 
+    def _unsupported(self, why: str) -> dict[str, Any]:
+        """Count a tensor without numbers; return the key of its object that says why it has none."""
+        self._coverage.add("unsupported", f"tensor: {why}")
+        return {"unsupported": why}
+
     def _summarise(self, placement: Placement, path: ValuePath, tensor: Mapping[str, Any]) -> None:
         """Add one tensor object whose numbers are there to the summary."""
         summarise(self.summary, placement, path, tensor, self._holes)

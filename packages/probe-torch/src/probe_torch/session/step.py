@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from probe_format.write import Coverage, RankWriter
 from probe_runtime.collect import EventStream, Target, guarded, header_of, plan_of
 from probe_runtime.config import Config
@@ -24,6 +24,7 @@ from probe_torch.hooks.parameter_gradients import ParameterGradients
 from probe_torch.hooks.recompute import watched_checkpoints
 from probe_torch.hooks.scalers import watched_scaling
 from probe_torch.hooks.swaps import watched_swaps
+from probe_torch.patching.apis import apis_of
 from probe_torch.patching.fakes import quiet_fakes
 from probe_torch.patching.operators import operators
 from probe_torch.patching.patches import Patches
@@ -39,20 +40,20 @@ class StepOpener:
 
     config: the debugger's configuration.
     tool: name and version of Probe, as the header has them.
-    patches: the wrappers of torch's functions.
-    target: the tap of ``patches``.
     leaf: makes what describes a step's tensors.
+    target: the tap of ``patches``.
+    patches: the wrappers of torch's functions.
     """
 
     config: Config
     tool: str
-    patches: Patches
-    target: Target
     leaf: Callable[..., TensorLeaf] = TensorLeaf
+    target: Target = field(factory=Target, init=False)
+    patches: Patches = field(init=False)
 
-    def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpingStep]]:
-        """Return the directory for the steps of a model, and the function that opens a step."""
-        return dump_path, self.open
+    @patches.default
+    def _patches(self) -> Patches:
+        return Patches(apis_of(self.config), self.target)
 
     def open(self, directory: Path, about: Mapping[str, Any]) -> DumpingStep:
         """Return a new step; make its directory and journal.
