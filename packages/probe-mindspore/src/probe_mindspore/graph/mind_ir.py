@@ -104,8 +104,7 @@ class MindIr:
 
     def sum(self, name: str) -> str:
         """Return the signature of a value by the terms that it is the sum of."""
-        terms = self.terms(name)
-        return terms[0] if len(terms) == 1 else _digest("sum", *sorted(terms))
+        return _joined(self.terms(name))
 
     def terms(self, name: str) -> tuple[str, ...]:
         """Return the signatures of the terms that a value is the sum of."""
@@ -262,15 +261,14 @@ class MindIr:
 
     def _added(self, node: Any, one: str) -> tuple[str, ...]:
         """Return the terms of ``one``, an input of a node, at the time when the node takes it."""
-        if one in self.versions:
-            return (self._exactly(node, one),)
-        return self._terms.get(one) or (self._leaf(one, self.state_of(node)),)
+        known = None if one in self.versions else self._terms.get(one)
+        return known or (self._exactly(node, one),)
 
     def _sign_computed(self, name: str, node: Any) -> None:
         op = op_of(node)
         told = sorted(_text(a) for a in self.attributes(node) if a.name in _TOLD)
         head = (op, *map(_text, node.attribute), *told)
-        by_terms = _digest(*head, *(self._joined(self._added(node, one)) for one in node.input))
+        by_terms = _digest(*head, *(_joined(self._added(node, one)) for one in node.input))
         if self.is_random(node):  # each draws its own numbers
             self._counts[by_terms] += 1
             head = (*head, str(self._counts[by_terms]))
@@ -291,7 +289,7 @@ class MindIr:
         self._exact[name], self._terms[name] = self.exact(first), self.terms(first)
         if shape != self._shape(first):
             self._exact[name] = _digest("Reshape", shape, self._exact[name])
-            self._terms[name] = (_digest("Reshape", shape, self._joined(self._terms[name])),)
+            self._terms[name] = (_digest("Reshape", shape, _joined(self._terms[name])),)
 
     def _shape(self, name: str) -> str:
         own = self.nodes[name].attribute if name in self.nodes else ()
@@ -299,9 +297,6 @@ class MindIr:
         found += [value.tensor for value in self.graph.input if value.name == name]
         found += [[value] for value in self.graph.parameter if value.name == name]
         return str([list(one.dims) for tensors in found for one in tensors])
-
-    def _joined(self, terms: tuple[str, ...]) -> str:
-        return terms[0] if len(terms) == 1 else _digest("sum", *sorted(terms))
 
     def is_random(self, node: Any) -> bool:
         """Return whether a node draws random numbers."""
@@ -327,6 +322,10 @@ def op_of(node: Any) -> str:
 
 def _digest(*parts: str) -> str:
     return hashlib.md5("\0".join(parts).encode(), usedforsecurity=False).hexdigest()
+
+
+def _joined(terms: tuple[str, ...]) -> str:
+    return terms[0] if len(terms) == 1 else _digest("sum", *sorted(terms))
 
 
 def _text(attribute: Any) -> str:

@@ -90,17 +90,16 @@ def view_of(t: Any) -> TensorView:
     form = None
     try:
         form = form_of(t)
-        if getattr(t, "has_init", False):
-            # Reading the data would draw its random numbers now, and not when the run does.
-            reason = "it is not initialised yet"
-            return TensorView(_TENSOR, form.dtype, form.shape, None, None, layout_of(t), reason)
-        data = read(t, form).reshape(form.shape)
+        data, reason = None, "it is not initialised yet"
+        if not getattr(
+            t, "has_init", False
+        ):  # else its random numbers would be drawn now, and not when the run does
+            data, reason = read(t, form).reshape(form.shape), ""
     except unsignalled(Exception) as e:
         return unreadable(t, form, e)
-    if data.dtype.kind not in "biufcV" or (data.dtype.kind == "V" and not form.narrow):
-        reason = f"no statistics for dtype {form.dtype}"
-        return TensorView(_TENSOR, form.dtype, form.shape, None, None, layout_of(t), reason)
-    return TensorView(_TENSOR, form.dtype, form.shape, data, form.narrow, layout_of(t))
+    if data is not None and (data.dtype.kind not in "biufcV" or (data.dtype.kind == "V" and not form.narrow)):
+        data, reason = None, f"no statistics for dtype {form.dtype}"
+    return TensorView(_TENSOR, form.dtype, form.shape, data, form.narrow, layout_of(t), reason)
 
 
 def unreadable(t: Any, form: Form | None, error: Exception) -> TensorView:
