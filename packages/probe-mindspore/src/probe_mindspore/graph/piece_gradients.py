@@ -134,22 +134,19 @@ class PieceGradients:
         hooks: keeps the hooks out of other pieces that get these outputs.
         """
         for i, t in enumerate(tensors_in(out)):
-            hook = guarded("a compiled graph", "the gradient of its output", self._hook(i))
+            hook = guarded("a compiled graph", "the gradient of its output", partial(self._came, i))
             if autograd.takes_gradient(t) and hooks.add(partial(autograd.hook_tensor, t, hook)) is not None:
                 self._hooked.add(i)
 
-    def _hook(self, i: int) -> Callable[[Any], None]:
-        def hook(gradient: Any) -> None:
-            if gradient is None:
-                return
-            if i in self._arrived:
-                self.flush()
-            view = view_of(gradient)
-            self._arrived[i] = evolve(view, data=None if view.data is None else np.array(view.data))
-            if len(self._arrived) == len(self._hooked):
-                self.flush()
-
-        return hook
+    def _came(self, i: int, gradient: Any) -> None:
+        if gradient is None:
+            return
+        if i in self._arrived:
+            self.flush()
+        view = view_of(gradient)
+        self._arrived[i] = evolve(view, data=None if view.data is None else np.array(view.data))
+        if len(self._arrived) == len(self._hooked):
+            self.flush()
 
     def flush(self) -> None:
         """Evaluate the graph of gradients with the gradients that have arrived, and record what it gives."""

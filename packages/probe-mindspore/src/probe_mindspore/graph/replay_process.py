@@ -121,17 +121,16 @@ class ReplayProcess:
 
         Raises ReplayError when it fails, or takes longer than ``patience`` seconds; then the process ends.
         """
-        failed = False
         with self._lock:
             try:
                 while not {READY, one.ticket} <= self._answers.keys():
                     limit = patience if READY in self._answers else _START
                     if self._pipe is None or not self._pipe.poll(limit):
+                        self.stop()
                         raise ReplayError(f"it took longer than {limit:.0f} s")
                     ticket, error = self._pipe.recv()
                     self._answers[ticket] = error
                 if error := self._answers.pop(one.ticket):
-                    failed = True
                     raise ReplayError(error)
                 assert self._folder is not None
                 results = Path(self._folder.name) / f"{one.ticket}.results"
@@ -141,10 +140,6 @@ class ReplayProcess:
             except (EOFError, OSError) as e:
                 self.stop()
                 raise ReplayError("its process ended, as it does where memory does") from e
-            except ReplayError:
-                if not failed:
-                    self.stop()
-                raise
 
     def forget(self, one: Evaluation) -> None:
         """Remove the values of an evaluation that will not be made again."""

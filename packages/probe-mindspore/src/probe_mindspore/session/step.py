@@ -13,7 +13,7 @@ from probe_runtime.config import Config
 from probe_runtime.describe import options_of
 from probe_runtime.patching import is_muted
 from probe_runtime.select import NameFilter
-from probe_runtime.session import DumpingStep, Install, JointStep, RunningStep
+from probe_runtime.session import DumpingStep, Install, JointStep, RunningStep, tapped_functions
 
 from probe_mindspore.graph.taps import GraphTaps, graph_mode
 from probe_mindspore.hooks import gradients
@@ -88,7 +88,7 @@ class StepOpener:
 
         graphs: the collector of the part for compiled graphs, if there is one.
         """
-        collector, patches = made.collector, self.patches
+        collector = made.collector
         arrivals = ParameterGradients(collector, table, graphs)
         if collector.plan.keep.backward_output and not gradients.OWN:
             collector.coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
@@ -103,18 +103,13 @@ class StepOpener:
                 if table.entries:
                     stack.enter_context(patched_call(table, step.tap, lambda: is_muted() or is_tracing()))
                     stack.enter_context(watched_traces(table.add_traced))
-                self.target.recorder = collector.recorder
-                stack.callback(self.target.clear)
-                if self.config.level != "L0":  # at L0 no function is replaced
-                    stack.callback(collector.works.give_up)
+                if self.config.level != "L0":
                     stack.enter_context(watched_waits(collector.works))
-                    stack.enter_context(step_regions(collector.push, collector.pop, collector.coverage))
                     if not models:
                         collector.coverage.unseen("calls of the Primitives that Cells hold", _NO_MODEL)
-                    patches.apply(*models)
-                    stack.callback(patches.undo)
-                    for missing, why in patches.missing.items():
-                        collector.coverage.missing.setdefault(missing, why)
+                    regions = step_regions(collector.push, collector.pop, collector.coverage)
+                    tapped = tapped_functions(collector, self.target, self.patches, models, regions)
+                    stack.enter_context(tapped)
                 yield
 
         return self._dumped(made, install, table, remove_hooks=arrivals.hooks.remove)

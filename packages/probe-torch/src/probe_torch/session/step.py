@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from attrs import field, frozen
 from probe_format.write import Coverage, RankWriter
-from probe_runtime.collect import EventStream, Target, guarded, header_of, plan_of
+from probe_runtime.collect import Collector, EventStream, Target, guarded, header_of, plan_of
 from probe_runtime.config import Config
 from probe_runtime.describe import options_of
 from probe_runtime.select import NameFilter
-from probe_runtime.session import DumpingStep
+from probe_runtime.session import DumpingStep, tapped_functions
 from torch import nn
 
 from probe_torch.aside import aside
@@ -97,31 +97,19 @@ class StepOpener:
                     stack.enter_context(watched_scaling(collector.recorder.alarm.scaling))
                 stack.enter_context(watched_swaps(guarded("a swap", "its tensors", let_go)))
                 stack.enter_context(watched_checkpoints(collector.segments))
-                stack.enter_context(self._functions(step, leaf, models))
+                works = None if config.level == "L0" else collector.works
+                stack.enter_context(watched_collectives(leaf.inflight, operators(), works))
+                stack.enter_context(quiet_fakes())
+                if config.level != "L0":
+                    stack.enter_context(self._tapped(collector, models))
                 yield
 
         parts = config, directory, install, writer, collector, leaf, table
         return DumpingStep(*parts, late=arrivals.late, remove_hooks=arrivals.remove)
 
-    @contextlib.contextmanager
-    def _functions(self, step: DumpingStep, leaf: Any, models: tuple[nn.Module, ...]) -> Iterator[None]:
-        """Keep torch's functions replaced, and everything else in place that collecting calls needs."""
-        collector, patches = step.collector, self.patches
-        with contextlib.ExitStack() as stack:
-            functions = self.config.level != "L0"  # L0 replaces no functions of torch
-            stack.enter_context(
-                watched_collectives(leaf.inflight, operators(), collector.works if functions else None)
-            )
-            stack.enter_context(quiet_fakes())
-            self.target.recorder = collector.recorder
-            stack.callback(self.target.clear)
-            if functions:
-                stack.callback(collector.works.give_up)
-                push = guarded("a region", "push", collector.push)
-                pop = guarded("a region", "pop", collector.pop)
-                stack.enter_context(step_regions(push, pop, collector.coverage))
-                patches.apply(*models)
-                stack.callback(patches.undo)
-            for missing, why in patches.missing.items():
-                collector.coverage.missing.setdefault(missing, why)
-            yield
+    def _tapped(
+        self, collector: Collector, models: tuple[nn.Module, ...]
+    ) -> contextlib.AbstractContextManager[None]:
+        push, pop = (guarded("a region", each.__name__, each) for each in (collector.push, collector.pop))
+        regions = step_regions(push, pop, collector.coverage)
+        return tapped_functions(collector, self.target, self.patches, models, regions)
