@@ -58,8 +58,7 @@ class KernelCalls:
         self.kernels.start(step)
         with contextlib.ExitStack() as stack:
             stack.enter_context(step_regions(_ignore, _ignore, Coverage()))
-            self.patches.apply()
-            stack.callback(self.patches.undo)
+            stack.enter_context(self.patches)
             self._installed = stack.pop_all()
 
     def stop(self) -> None:

@@ -78,13 +78,7 @@ class TensorLeaf(Leaf):
         if isinstance(value, np.ndarray):
             return self._array(placement, value, path) if placement.show else b"null"
         found = object_json(value)
-        if found is UNKNOWN:
-            return UNKNOWN
-        if found.get("type") == "torch.distributed.P2POp":
-            found["tensor"] = b"null"  # before the call, a tensor that only receives means nothing
-            if not (placement.category == "input" and found["op"] == "irecv"):
-                found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
-        return dumps(found)
+        return UNKNOWN if found is UNKNOWN else self._object(placement, value, path, found)
 
     def tensor(self, placement: Placement, t: Any, path: ValuePath) -> bytes:
         """Return the tensor object of a tensor, within `aside`; write its file when the placement wants one.
