@@ -128,7 +128,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "StepNumbers", "StepRule", "Then", "choice", "compact", "declared_keys", "flag", "key", "load",
         "parse_init_step", "path_problem", "resolve",
     },
-    "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary"},
+    "probe_runtime.demo": {"WARM_UP", "bar", "demo_arguments", "summary", "timed_steps"},
     "probe_runtime.describe": {
         "FileNames", "LARGE", "Leaf", "Placement", "RunError", "StepFiles", "TensorOptions", "array_json",
         "is_handed_on", "options_of", "run_both", "summarise",
@@ -149,7 +149,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "JointStep", "KernelSession", "Move", "Opened",
         "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "class_or_instance", "kernel_package",
         "Watch", "WatchSession", "WatchedStep", "Watcher", "perturbed",
-        "preflight", "seed_process", "set_variable",
+        "preflight", "seed_process", "set_variable", "tapped_functions",
     },
     "probe_runtime.watch": {
         "Allowance", "Budget", "Columns", "Norms", "ParameterNames", "Ring", "StepSeen", "Trigger", "Triggers",

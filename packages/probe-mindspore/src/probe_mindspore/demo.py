@@ -2,14 +2,13 @@
 
 import argparse
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import mindspore as ms
 from mindspore import nn
 from probe_format.terminal import say
-from probe_runtime.demo import bar, demo_arguments, summary
+from probe_runtime.demo import demo_arguments, summary, timed_steps
 
 from . import PrecisionDebugger, seed_all
 from .demo_model import Gpt, batches
@@ -32,23 +31,12 @@ def train(
             model.set_train()
             one_step = nn.TrainOneStepCell(model, nn.AdamWeightDecay(model.trainable_params(), 3e-4))
             one_step.set_train()
-            data = batches()
-            seconds: dict[int, float] = {}
             with PrecisionDebugger(
                 task="statistics", level=level, dump_path=str(dump_path), step=list(dumped)
             ) as debugger:
-                for step in range(steps):
-                    given, wanted = next(data)
-                    begin = time.perf_counter()
-                    debugger.start(model)
-                    loss = float(one_step(given, wanted).asnumpy())
-                    debugger.stop()
-                    debugger.step()
-                    seconds[step] = time.perf_counter() - begin
-                    note = "  dumped" if step in dumped else ""
-                    done = f"{bar(step + 1, steps)} step {step:2}   loss {loss:.4f}"
-                    say(f"{done}   {seconds[step]:6.3f} s{note}", now=True)
-            return seconds
+                return timed_steps(
+                    debugger, model, batches(), lambda batch: one_step(*batch).asnumpy(), steps, dumped
+                )
     finally:
         ms.set_context(mode=before)
 

@@ -1,15 +1,18 @@
-"""Give the demos of both frameworks their arguments, their progress bar, and the table at their end.
+"""Give the demos of both frameworks their arguments, their steps with a progress bar, and the table at their end.
 
 The table says what each dumped step holds, from its report, and what dumping cost.
 """
 
 import argparse
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from probe_format.read import open as open_dump
 from probe_format.schema import Report
+from probe_format.terminal import say
 
 #: How many steps at the beginning are left out of the times.
 WARM_UP = 2
@@ -35,6 +38,34 @@ def demo_arguments(
     if given.steps < WARM_UP + 3:
         parser.error(f"--steps must be at least {WARM_UP + 3}: two are dumped, {WARM_UP} warm up.")
     return given
+
+
+def timed_steps(
+    debugger: Any,
+    model: Any,
+    data: Iterable[Any],
+    one_step: Callable[[Any], Any],
+    steps: int,
+    dumped: Sequence[int],
+) -> dict[int, float]:
+    """Train for some steps with a debugger around each, and say how each went. Return the seconds that each took.
+
+    data: the batches.
+    one_step: trains on a batch, and returns the loss.
+    dumped: the numbers of the steps that the debugger dumps.
+    """
+    seconds: dict[int, float] = {}
+    for step, batch in zip(range(steps), data, strict=False):
+        begin = time.perf_counter()
+        debugger.start(model)
+        loss = one_step(batch)
+        debugger.stop()
+        debugger.step()
+        seconds[step] = time.perf_counter() - begin
+        note = "  dumped" if step in dumped else ""
+        done = f"{bar(step + 1, steps)} step {step:2}   loss {float(loss):.4f}"
+        say(f"{done}   {seconds[step]:6.3f} s{note}", now=True)
+    return seconds
 
 
 def summary(dump_path: Path, seconds: Mapping[int, float]) -> list[str]:

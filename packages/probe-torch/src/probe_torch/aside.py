@@ -13,9 +13,8 @@ _R = TypeVar("_R")
 
 _modes = torch._C._len_torch_dispatch_stack
 _no_functions: Any = torch._C.DisableTorchFunction
-_has_levels = (
-    torch._C._are_functorch_transforms_active
-)  # reading the levels themselves would leave a stack of them in the thread
+#: Reading the levels themselves would leave a stack of them in the thread.
+_has_levels = torch._C._are_functorch_transforms_active
 
 
 def aside() -> AbstractContextManager[Any]:

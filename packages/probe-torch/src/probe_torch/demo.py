@@ -2,13 +2,13 @@
 
 import argparse
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from probe_format.terminal import say
-from probe_runtime.demo import bar, demo_arguments, summary
+from probe_runtime.demo import demo_arguments, summary, timed_steps
 
 from . import PrecisionDebugger, seed_all
 from .demo_model import Gpt, batches
@@ -19,26 +19,18 @@ def train(dump_path: Path, *, steps: int, dumped: Sequence[int], layers: int, wi
     seed_all(1234)
     model = Gpt(layers, width)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
-    data = batches()
-    seconds: dict[int, float] = {}
+
+    def one_step(window: torch.Tensor) -> Any:
+        loss = model(window)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
     with PrecisionDebugger(
         task="statistics", level="mix", dump_path=str(dump_path), step=list(dumped)
     ) as debugger:
-        for step in range(steps):
-            window = next(data)
-            begin = time.perf_counter()
-            debugger.start(model)
-            loss = model(window)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            debugger.stop()
-            debugger.step()
-            seconds[step] = time.perf_counter() - begin
-            note = "  dumped" if step in dumped else ""
-            done = f"{bar(step + 1, steps)} step {step:2}   loss {loss.item():.4f}"
-            say(f"{done}   {seconds[step]:6.3f} s{note}", now=True)
-    return seconds
+        return timed_steps(debugger, model, batches(), one_step, steps, dumped)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -23,7 +23,7 @@ from mindspore import nn
 from mindspore._c_expression import GraphExecutor_
 from probe_format.excerpts import unsignalled
 from probe_runtime.collect import sheltered
-from probe_runtime.patching import Function, Nested, place, replaced
+from probe_runtime.patching import Function, Nested, listening, place
 
 from probe_mindspore.hooks import autograd
 from probe_mindspore.hooks.uncompiled_hooks import UncompiledHooks
@@ -84,12 +84,8 @@ class CopiedCompilations:
         places.append(place(GraphExecutor_, "__call__", _CELL_RUN))
         for name in ("set_real_args", "generate_arguments_key"):  # the first of these reads the arguments
             places += [place(kind, name, _ARGUMENTS) for kind in executors(name)]
-        _in_place.append(self)
-        try:
-            with replaced(places), compilation_replaced(self._compile):
-                yield
-        finally:
-            _in_place.remove(self)
+        with listening(_in_place, self, places), compilation_replaced(self._compile):
+            yield
 
     def compile(self, what: Any, executor: Any, run: Callable[[], Any], keyed: Region) -> Any:
         """Compile a Cell or jitted function as without Probe, and a copy with taps. Return the key of the original.
@@ -103,9 +99,8 @@ class CopiedCompilations:
         if (key, self.word) not in graphs:
             graphs[key, self.word] = None  # should this fail
             copied = self._copied(what, executor, key, run, keyed)
-            answer = (
-                run()
-            )  # what MindSpore notes on the Cell is the user's graph again, which may have another key now
+            # What MindSpore notes on the Cell is the user's graph again, which may have another key now.
+            answer = run()
             key = _key(answer)
             if copied is not None:
                 copied.run = key

@@ -9,7 +9,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor
+from mindspore import Tensor
 from mindspore.ops import functional as F
 from mindspore.ops import operations as P
 from mindspore.ops.primitive import constexpr
@@ -21,8 +21,8 @@ at_compile_time: Callable[[Callable[..., Any]], Callable[..., Any]] = constexpr(
 
 
 @at_compile_time
-def _leaf(index: Any, dtype: Any, shape: Any, kind: Any) -> int:
-    return number_of(LeafLayout(index if index >= 0 else None, str(dtype), tuple(shape), kind))
+def _leaf(index: Any, dtype: Any, shape: Any, is_dynamic: Any) -> int:
+    return number_of(LeafLayout(index if index >= 0 else None, str(dtype), tuple(shape), is_dynamic))
 
 
 @at_compile_time
@@ -55,16 +55,15 @@ def flatten(value: Any, found: Any) -> Any:
         shape = F.shape(value)
         dtype = F.dtype(value)
         if F.is_sequence_value_unknown(shape) or F.is_sequence_shape_unknown(shape):
-            return _leaf(-1, dtype, (), "dynamic"), found
+            return _leaf(-1, dtype, (), True), found
         if len(shape) == 0:
             value = F.stop_gradient(value)
             if dtype == _BFLOAT16:
                 value = _cast(value, _FLOAT32)  # exact; the CPU cannot reshape bfloat16
-            return _leaf(len(found), dtype, shape, "scalar"), (*found, _reshape(value, (1,)))
+            return _leaf(len(found), dtype, shape, False), (*found, _reshape(value, (1,)))
         if 0 in shape:
-            return _leaf(-1, dtype, shape, "empty"), found
-        kind = "parameter" if isinstance(value, Parameter) else "plain"
-        return _leaf(len(found), dtype, shape, kind), (*found, F.stop_gradient(value))
+            return _leaf(-1, dtype, shape, False), found
+        return _leaf(len(found), dtype, shape, False), (*found, F.stop_gradient(value))
     if isinstance(value, dict):
         keys, values = parted(value)
         items, found = _flatten_each(values, found)

@@ -34,16 +34,10 @@ class KnownParameters:
 
     def meet(self, value: Any) -> None:
         """Add the lists of parameters in the value of a name in the source."""
-        if isinstance(value, nn.Cell):
-            for one in vars(value).values():
-                self._list(one)
-        else:
-            self._list(value)
-
-    def _list(self, value: Any) -> None:
-        found = _parameters(value)
-        if any(id(p) in self.keys for p in found):
-            self.lists[tuple(map(id, found))] = found
+        for one in vars(value).values() if isinstance(value, nn.Cell) else (value,):
+            found = _parameters(one)
+            if any(id(p) in self.keys for p in found):
+                self.lists[tuple(map(id, found))] = found
 
     def found(self, number: int, shapes: Sequence[Sequence[int]], dtypes: Sequence[Any]) -> tuple[int, ...]:
         """Return the numbers of the parameters whose gradients have these shapes; 0 for one that is not recorded."""

@@ -6,7 +6,7 @@ terms in another order. So a value has two signatures: of how it is computed, an
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from mindspore.train.mind_ir_pb2 import ModelProto
 
-_SAME = ("Depend", "Load", "TensorMove")  # operators that return their first input
+SAME = ("Depend", "Load", "TensorMove")  # operators that return their first input
 _SILENT = ("Load", "UpdateState", "Depend", "MakeTuple", "TupleGetItem", "TensorMove", "Constant", "Return")
 _SHAPED = ("Reshape", "ExpandDims", "Squeeze", "Flatten")  # may share their first input's memory
 _MOST = 256  # terms of one sum
@@ -22,15 +22,13 @@ _RANDOM = {"seed", "seed0", "seed1", "Seed0", "Seed1", "seed2", "Seed2"}
 _KINDS = {1: "f4", 2: "u1", 3: "i1", 4: "u2", 5: "i2", 6: "i4", 7: "i8", 9: "?", 10: "f2", 11: "f8", 16: "u2"}
 _COLLECTIVE = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll", "NeighborExchange", "Barrier")
 _COLLECTIVES = (
-    "Broadcast",
-    "Reduce",
-    "Send",
-    "Receive",
-    "CollectiveScatter",
-    "CollectiveGather",
-    "BatchISendIRecv",
-)
+    "Broadcast", "Reduce", "Send", "Receive", "CollectiveScatter", "CollectiveGather", "BatchISendIRecv",
+)  # fmt: skip
 _OUTSIDE = ("GetNext", "PyExecute", "PyInterpret")
+#: The attributes that tell two operators of one name apart, in graphs where they are not inputs.
+_TOLD = (
+    "stride", "strides", "pad", "pad_mode", "dilation", "group", "kernel_size", "axis", "keep_prob", "out_channel",
+)  # fmt: skip
 
 
 class MindIr:
@@ -79,20 +77,21 @@ class MindIr:
         """Return the operator that makes a value; "" for an argument or a Parameter."""
         return op_of(self.nodes[name]) if name in self.nodes else ""
 
+    def attributes(self, node: Any) -> Sequence[Any]:
+        """Return the attributes of the node's operator."""
+        found = self.primitives.get(node.op_type.split("::")[-1])
+        return () if found is None else found.attribute
+
     def attribute(self, node: Any, name: str) -> int:
         """Return a whole number or flag of the node's operator; 0 where it has none."""
-        found = self.primitives.get(node.op_type.split("::")[-1])
-        return next((int(a.i) for a in found.attribute if a.name == name), 0) if found is not None else 0
+        return next((int(a.i) for a in self.attributes(node) if a.name == name), 0)
 
     def acts(self, node: Any) -> bool:
         """Return whether the node does something that must not be done twice: printing, sending, calling Python."""
         op = op_of(node)
-        outside = op in _OUTSIDE or op in _COLLECTIVES or op.startswith(_COLLECTIVE)
-        return (
-            outside
-            or op == "Custom"
-            or bool(self.attribute(node, "side_effect_io") and not self.is_random(node))
-        )
+        if op in _OUTSIDE or op in _COLLECTIVES or op.startswith(_COLLECTIVE) or op == "Custom":
+            return True
+        return bool(self.attribute(node, "side_effect_io")) and not self.is_random(node)
 
     def constant(self, name: str) -> npt.NDArray[Any]:
         """Return the elements of a constant tensor."""
@@ -105,8 +104,7 @@ class MindIr:
 
     def sum(self, name: str) -> str:
         """Return the signature of a value by the terms that it is the sum of."""
-        terms = self.terms(name)
-        return terms[0] if len(terms) == 1 else _digest("sum", *sorted(terms))
+        return _joined(self.terms(name))
 
     def terms(self, name: str) -> tuple[str, ...]:
         """Return the signatures of the terms that a value is the sum of."""
@@ -124,11 +122,16 @@ class MindIr:
         """Return how often each Parameter was written before this node; None if it takes no state."""
         return next((self.versions[i] for i in node.input if i in self.versions), None)
 
+    def origin(self, name: str) -> str:
+        """Return the value that a value is a reading of; the value itself where it is none."""
+        while self.op(name) in SAME:
+            name = self.nodes[name].input[0]
+        return name
+
     def whose(self, name: str) -> str | None:
         """Return the name in the graph of the Parameter that a value is a reading of; None for other values."""
-        while self.op(name) in _SAME:
-            name = self.nodes[name].input[0]
-        return name if name in self.parameters else None
+        origin = self.origin(name)
+        return origin if origin in self.parameters else None
 
     def _follow(self, name: str, node: Any) -> None:
         op = op_of(node)
@@ -227,7 +230,7 @@ class MindIr:
         op = op_of(node)
         if op == "Load" and node.input[0] not in self.parameters and self.is_later(name):
             self._signed(name, _digest(op, *(self._exactly(node, one) for one in node.input)))
-        elif op in _SAME:
+        elif op in SAME:
             first = node.input[0]
             self._exact[name], self._terms[name] = self._exactly(node, first), self._added(node, first)
             if first in self._unshaped:
@@ -242,7 +245,7 @@ class MindIr:
         elif op == "Reshape":
             self._sign_reshape(name, node)
         elif op == "Constant":
-            self._signed(name, _digest("constant", *_attributes(node)))
+            self._signed(name, _digest("constant", *map(_text, node.attribute)))
         else:
             self._sign_computed(name, node)
 
@@ -258,16 +261,14 @@ class MindIr:
 
     def _added(self, node: Any, one: str) -> tuple[str, ...]:
         """Return the terms of ``one``, an input of a node, at the time when the node takes it."""
-        if one in self.versions:
-            return (self._exactly(node, one),)
-        return self._terms.get(one) or (self._leaf(one, self.state_of(node)),)
+        known = None if one in self.versions else self._terms.get(one)
+        return known or (self._exactly(node, one),)
 
     def _sign_computed(self, name: str, node: Any) -> None:
         op = op_of(node)
-        own = self.primitives.get(node.op_type.split("::")[-1])
-        told = () if own is None else tuple(sorted(_text(a) for a in own.attribute if a.name in _TOLD))
-        head = (op, *_attributes(node), *told)
-        by_terms = _digest(*head, *(self._joined(self._added(node, one)) for one in node.input))
+        told = sorted(_text(a) for a in self.attributes(node) if a.name in _TOLD)
+        head = (op, *map(_text, node.attribute), *told)
+        by_terms = _digest(*head, *(_joined(self._added(node, one)) for one in node.input))
         if self.is_random(node):  # each draws its own numbers
             self._counts[by_terms] += 1
             head = (*head, str(self._counts[by_terms]))
@@ -288,23 +289,18 @@ class MindIr:
         self._exact[name], self._terms[name] = self.exact(first), self.terms(first)
         if shape != self._shape(first):
             self._exact[name] = _digest("Reshape", shape, self._exact[name])
-            self._terms[name] = (_digest("Reshape", shape, self._joined(self._terms[name])),)
+            self._terms[name] = (_digest("Reshape", shape, _joined(self._terms[name])),)
 
     def _shape(self, name: str) -> str:
-        found = (
-            [a.tensors for a in self.nodes[name].attribute if a.name == "shape"] if name in self.nodes else []
-        )
+        own = self.nodes[name].attribute if name in self.nodes else ()
+        found = [a.tensors for a in own if a.name == "shape"]
         found += [value.tensor for value in self.graph.input if value.name == name]
         found += [[value] for value in self.graph.parameter if value.name == name]
         return str([list(one.dims) for tensors in found for one in tensors])
 
-    def _joined(self, terms: tuple[str, ...]) -> str:
-        return terms[0] if len(terms) == 1 else _digest("sum", *sorted(terms))
-
     def is_random(self, node: Any) -> bool:
         """Return whether a node draws random numbers."""
-        found = self.primitives.get(node.op_type.split("::")[-1])
-        return found is not None and any(a.name in _RANDOM for a in found.attribute)
+        return any(a.name in _RANDOM for a in self.attributes(node))
 
     def _is_zero(self, name: str) -> bool:
         """Return whether a value is zeros. A sum has such terms only because a tap keeps something alive."""
@@ -312,28 +308,11 @@ class MindIr:
         if node is None:
             return False
         op = op_of(node)
-        if op in (*_SAME, "Divs", "Muls", "Reshape", "Tile", "Transpose", "Neg"):
+        if op in (*SAME, "Divs", "Muls", "Reshape", "Tile", "Transpose", "Neg"):
             return self._is_zero(node.input[0])
         if op == "Constant":
             return any(t.raw_data and not any(t.raw_data) for a in node.attribute for t in a.tensors)
         return op in ("ZerosLike", "ZerosLikeExt")
-
-
-#: The attributes that tell two operators of one name apart, in graphs where they are not inputs.
-_TOLD = frozenset(
-    (
-        "stride",
-        "pad",
-        "pad_mode",
-        "dilation",
-        "group",
-        "kernel_size",
-        "strides",
-        "axis",
-        "keep_prob",
-        "out_channel",
-    )
-)
 
 
 def op_of(node: Any) -> str:
@@ -345,6 +324,10 @@ def _digest(*parts: str) -> str:
     return hashlib.md5("\0".join(parts).encode(), usedforsecurity=False).hexdigest()
 
 
+def _joined(terms: tuple[str, ...]) -> str:
+    return terms[0] if len(terms) == 1 else _digest("sum", *sorted(terms))
+
+
 def _text(attribute: Any) -> str:
     copy = type(attribute)()
     copy.CopyFrom(attribute)
@@ -352,7 +335,3 @@ def _text(attribute: Any) -> str:
         for tensor in one.tensors:
             tensor.name = tensor.ref_key = ""  # addresses, where memory is shared
     return str(copy.SerializeToString(deterministic=True).hex())
-
-
-def _attributes(node: Any) -> tuple[str, ...]:
-    return tuple(_text(a) for a in node.attribute)

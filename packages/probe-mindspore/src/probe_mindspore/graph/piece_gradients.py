@@ -6,7 +6,7 @@ arrived.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from probe_runtime.collect import guarded
 from probe_mindspore.hooks import autograd
 from probe_mindspore.hooks.uncompiled_hooks import UncompiledHooks
 from probe_mindspore.patching.compile_hook import API
-from probe_mindspore.tensors.tensor_view import TensorView, view_of
+from probe_mindspore.tensors.tensor_view import TensorView, tensors_in, view_of
 
 from .copied_graph import CopiedGraph, Outcome
 from .search import UntappableError
@@ -60,7 +60,8 @@ def compiled(called: Called, out: Any, parameters: Sequence[Any]) -> tuple[Any, 
     out: what the piece returned.
     parameters: the Parameters that the piece uses.
     """
-    what, taken = called.what, tuple(_takes(one) for one in called.arguments)
+    what = called.what
+    taken = tuple(any(map(autograd.takes_gradient, tensors_in(one))) for one in called.arguments)
     makers = tuple(map(_maker, called.arguments))
     weights = ms.ParameterTuple([p for p in parameters if p.requires_grad])
     by_list = bool(weights)
@@ -88,10 +89,9 @@ def compiled(called: Called, out: Any, parameters: Sequence[Any]) -> tuple[Any, 
     kind = API._PyNativeExecutor
     run, clear, before = kind.grad_jit, kind.clear_res, autograd.grad_enabled()
     try:
-        kind.grad_jit, kind.clear_res = (
-            stop,
-            stop,
-        )  # MindSpore clears what the run has recorded where a piece fails
+        kind.grad_jit = kind.clear_res = (
+            stop  # MindSpore clears what the run has recorded where a piece fails
+        )
         autograd.enable_grad(False)
         plain = map(_plain, called.arguments)
         arguments = [_mutable(one) if takes else one for one, takes in zip(plain, taken, strict=True)]
@@ -133,23 +133,20 @@ class PieceGradients:
 
         hooks: keeps the hooks out of other pieces that get these outputs.
         """
-        for i, t in enumerate(_tensors(out)):
-            hook = guarded("a compiled graph", "the gradient of its output", self._hook(i))
+        for i, t in enumerate(tensors_in(out)):
+            hook = guarded("a compiled graph", "the gradient of its output", partial(self._came, i))
             if autograd.takes_gradient(t) and hooks.add(partial(autograd.hook_tensor, t, hook)) is not None:
                 self._hooked.add(i)
 
-    def _hook(self, i: int) -> Callable[[Any], None]:
-        def hook(gradient: Any) -> None:
-            if gradient is None:
-                return
-            if i in self._arrived:
-                self.flush()
-            view = view_of(gradient)
-            self._arrived[i] = evolve(view, data=None if view.data is None else np.array(view.data))
-            if len(self._arrived) == len(self._hooked):
-                self.flush()
-
-        return hook
+    def _came(self, i: int, gradient: Any) -> None:
+        if gradient is None:
+            return
+        if i in self._arrived:
+            self.flush()
+        view = view_of(gradient)
+        self._arrived[i] = evolve(view, data=None if view.data is None else np.array(view.data))
+        if len(self._arrived) == len(self._hooked):
+            self.flush()
 
     def flush(self) -> None:
         """Evaluate the graph of gradients with the gradients that have arrived, and record what it gives."""
@@ -184,20 +181,6 @@ def _maker(value: Any) -> Callable[[Any], Any]:
         return list(made) if is_list else made
 
     return nest
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)
-    elif isinstance(value, Tensor):
-        yield value
-
-
-def _takes(value: Any) -> bool:
-    return any(map(autograd.takes_gradient, _tensors(value)))
 
 
 def _plain(value: Any) -> Any:

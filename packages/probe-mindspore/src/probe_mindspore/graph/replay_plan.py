@@ -15,11 +15,11 @@ import numpy.typing as npt
 from attrs import define, field, frozen
 from mindspore.train.mind_ir_pb2 import NodeProto
 
-from .mind_ir import MindIr, op_of
+from .mind_ir import SAME, MindIr, op_of
 from .search import UntappableError
 
 _NAME = "probe"
-_BOOKKEEPING = ("Reshape", "Cast", "MakeTuple", "TupleGetItem", "Constant", "Depend", "Load", "TensorMove")
+_BOOKKEEPING = ("Reshape", "Cast", "MakeTuple", "TupleGetItem", "Constant", *SAME)
 _SUMS = ("AddN", "Add", *_BOOKKEEPING)
 
 
@@ -172,21 +172,16 @@ class _Builder:
             if len(meta) != 4:  # a host function of the user's
                 continue
             site, layout, extra, place = map(int, meta)
-            token = numbers.get(self._origin(ours[1]))
+            token = numbers.get(tapped.origin(ours[1]))
             values: list[Any] = [None] * len(ours[2:])
             if site in self.wanted:
                 values = [self._source(one) for one in ours[2:]]
             numbers[name] = len(numbers)
             yield PlannedMessage(site, layout, extra, place, token, tuple(values))
 
-    def _origin(self, name: str) -> str:
-        while self.tapped.op(name) in ("Depend", "Load", "TensorMove"):
-            name = self.tapped.nodes[name].input[0]
-        return name
-
     def _source(self, name: str) -> Source | None:
         tapped = self.tapped
-        origin = self._origin(name)
+        origin = tapped.origin(name)
         if tapped.op(origin) == "Constant":
             return Source(constant=tapped.constant(origin))
         if origin in tapped.inputs and tapped.is_as_given(name):
@@ -229,7 +224,7 @@ class _Builder:
         """
         there = next((n for n, p in self.run.parameters.items() if p == own), None)
         state: Counter[str] | None = None
-        while self.tapped.op(name) in ("Depend", "Load", "TensorMove"):
+        while self.tapped.op(name) in SAME:
             here = self.tapped.state_of(self.tapped.nodes[name])
             state = state if here is None else here
             name = self.tapped.nodes[name].input[0]
@@ -324,7 +319,7 @@ class _Builder:
         """
         node = self.tapped.nodes[name]
         op = op_of(node)
-        if op in ("Depend", "Load", "TensorMove") and not self.tapped.is_later(name):
+        if op in SAME and not self.tapped.is_later(name):
             inner, found = self._value(node.input[0])
             return inner, set(found)
         if op in ("UpdateState", "Custom") or self.tapped.acts(node):

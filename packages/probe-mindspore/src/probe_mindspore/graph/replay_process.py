@@ -31,13 +31,8 @@ PATIENCE = 30.0
 _START = 300.0  # seconds in which the process must have imported MindSpore
 READY = 0  # the ticket of the process's first answer
 _CONTEXT = (
-    "device_target",
-    "device_id",
-    "deterministic",
-    "jit_level",
-    "memory_optimize_level",
-    "runtime_num_threads",
-)
+    "device_target", "device_id", "deterministic", "jit_level", "memory_optimize_level", "runtime_num_threads",
+)  # fmt: skip
 _OF_RANK = ("RANK_", "MS_ROLE", "MS_WORKER", "MS_SCHED", "MS_NODE", "OMPI_", "MS_COMPILER_CACHE")
 
 
@@ -110,9 +105,8 @@ class ReplayProcess:
             path = folder / f"{ticket}.values"
             write_values(path, plain)
             pipe.send((ticket, number, ticket))
-            return Evaluation(
-                number, ticket, ticket, read_values(path)
-            )  # the run may write to the tensors themselves
+            kept = read_values(path)  # the run may write to the tensors themselves
+            return Evaluation(number, ticket, ticket, kept)
 
     def again(self, one: Evaluation) -> Evaluation:
         """Evaluate the same graph on the same values once more."""
@@ -127,17 +121,16 @@ class ReplayProcess:
 
         Raises ReplayError when it fails, or takes longer than ``patience`` seconds; then the process ends.
         """
-        failed = False
         with self._lock:
             try:
                 while not {READY, one.ticket} <= self._answers.keys():
                     limit = patience if READY in self._answers else _START
                     if self._pipe is None or not self._pipe.poll(limit):
+                        self.stop()
                         raise ReplayError(f"it took longer than {limit:.0f} s")
                     ticket, error = self._pipe.recv()
                     self._answers[ticket] = error
                 if error := self._answers.pop(one.ticket):
-                    failed = True
                     raise ReplayError(error)
                 assert self._folder is not None
                 results = Path(self._folder.name) / f"{one.ticket}.results"
@@ -147,10 +140,6 @@ class ReplayProcess:
             except (EOFError, OSError) as e:
                 self.stop()
                 raise ReplayError("its process ended, as it does where memory does") from e
-            except ReplayError:
-                if not failed:
-                    self.stop()
-                raise
 
     def forget(self, one: Evaluation) -> None:
         """Remove the values of an evaluation that will not be made again."""
@@ -182,13 +171,8 @@ class ReplayProcess:
             self._folder = tempfile.TemporaryDirectory(prefix="probe-replay-", ignore_cleanup_errors=True)
             context = {name: _setting(name) for name in _CONTEXT}
             (Path(self._folder.name) / "context").write_bytes(pickle.dumps((context, ms.get_seed())))
-            command = [
-                sys.executable,
-                "-m",
-                f"{__package__}.evaluator",
-                str(there.fileno()),
-                self._folder.name,
-            ]
+            program = f"{__package__}.evaluator"
+            command = [sys.executable, "-m", program, str(there.fileno()), self._folder.name]
             self._process = subprocess.Popen(
                 command,
                 env=environment,

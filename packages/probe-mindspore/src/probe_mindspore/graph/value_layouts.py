@@ -41,15 +41,15 @@ UnknownValue.__module__, UnknownValue.__qualname__ = "probe_mindspore.graph_valu
 class LeafLayout:
     """Describe a tensor.
 
-    index: its number among the tensors sent; None if it is not sent.
+    index: its number among the tensors sent, of a scalar with shape (1,); None if it is not sent.
     dtype, shape: as MindSpore has them.
-    kind: "plain", "parameter" or "scalar" (sent as shape (1,)); "empty" or "dynamic" if it is not sent.
+    is_dynamic: whether only the run knows its shape.
     """
 
     index: int | None
     dtype: str
     shape: tuple[int, ...]
-    kind: str
+    is_dynamic: bool
 
 
 @frozen
@@ -109,19 +109,16 @@ def rebuild(layout: int, arrays: Sequence[npt.NDArray[Any]]) -> Any:
 def _plain(leaf: LeafLayout, arrays: Sequence[npt.NDArray[Any]]) -> TensorView:
     narrow, shape = narrow_name(leaf.dtype), list(leaf.shape)
     kind = np.dtype(BITS[narrow] if narrow else leaf.dtype.lower())
-    if leaf.kind == "dynamic":
-        return TensorView("mindspore.Tensor", leaf.dtype, shape, None, None, reason=DYNAMIC)
+    if leaf.is_dynamic:
+        return TensorView("mindspore.Tensor", leaf.dtype, shape, None, reason=DYNAMIC)
     data: npt.NDArray[Any]
-    is_parameter = leaf.kind == "parameter"
     if leaf.index is None:
         data = np.empty(shape, kind)
     elif arrays[leaf.index] is None:
-        return TensorView(
-            "mindspore.Tensor", leaf.dtype, shape, None, None, reason=LOST, is_parameter=is_parameter
-        )
+        return TensorView("mindspore.Tensor", leaf.dtype, shape, None, reason=LOST)
     else:
         data = np.ascontiguousarray(arrays[leaf.index])
         if narrow == "bfloat16" and data.dtype == np.float32:  # as a scalar does, and what TensorDump writes
             data = (data.view(np.uint32) >> np.uint32(16)).astype(np.uint16)
         data = (data.view(kind) if narrow else data).reshape(shape)
-    return TensorView("mindspore.Tensor", leaf.dtype, shape, data, narrow, is_parameter=is_parameter)
+    return TensorView("mindspore.Tensor", leaf.dtype, shape, data, narrow)

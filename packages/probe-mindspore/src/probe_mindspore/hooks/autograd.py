@@ -125,14 +125,6 @@ class Handle:
             off()
 
 
-def hook_node(node: Any, hook: Callable[[Any, Any], None]) -> Any:
-    """Call ``hook(gradients of the node's inputs, gradients of its outputs)`` when it has run in a pass.
-
-    Returns a hook of MindSpore's, for `NodeHooks`. The caller guards the hook against exceptions.
-    """
-    return node.register_hook(hook)
-
-
 @define
 class NodeHooks:
     """Remove the hooks on the nodes of one call, without invalidating the jit cache; see `Handle`."""

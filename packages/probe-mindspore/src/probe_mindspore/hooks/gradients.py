@@ -113,7 +113,7 @@ def attach(
     hooks = []
     for each in nodes.values():
         hook = partial(_arrived, tap, each.made, each.passed_through, each.consumed, each.edges, each.later)
-        hooks.append(autograd.hook_node(each.node, hook))
+        hooks.append(each.node.register_hook(hook))
     if hooks:
         handles.append(autograd.NodeHooks(hooks))
     return handles

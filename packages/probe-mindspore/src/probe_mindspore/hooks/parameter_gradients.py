@@ -33,8 +33,7 @@ class ParameterGradients:
 
     def hook(self) -> None:
         """Hook every parameter of the table that has no hook yet."""
-        plan = self.collector.plan
-        if not plan.keep.parameters_grad or plan.structure:
+        if not self.collector.plan.parameters_grad:
             return
         for entry in self.table.parameters():
             if id(entry.parameter) not in self._hooked:

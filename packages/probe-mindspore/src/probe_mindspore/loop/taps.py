@@ -11,7 +11,7 @@ from typing import Any
 from mindspore import nn
 from probe_format.excerpts import unsignalled
 from probe_runtime.auto import AutoSteps
-from probe_runtime.patching import Function, place, replaced
+from probe_runtime.patching import Function, listening, place
 
 from probe_mindspore.hooks import autograd
 from probe_mindspore.hooks.modules import watched_calls
@@ -31,11 +31,8 @@ def watched(steps: AutoSteps, scene: MindSporeScene) -> Iterator[None]:
     if scene.named:
         places += [place(nn.Cell, name, _after, _cell_made) for name in ("__init__", "__setstate__")]
     calls = _TrainingCalls(steps, scene)
-    _watching.append(calls)
-    with ExitStack() as stack:
-        stack.callback(_watching.remove, calls)
-        stack.enter_context(replaced([*places, place(API._JitExecutor, "__call__", _executing)]))
-        stack.enter_context(watched_calls(calls.cell))
+    places.append(place(API._JitExecutor, "__call__", _executing))
+    with listening(_watching, calls, places), watched_calls(calls.cell):
         yield
 
 

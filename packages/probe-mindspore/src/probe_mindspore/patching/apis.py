@@ -4,10 +4,15 @@ With a `torch` built on MindSpore (mindtorch) it is torch's list, as the user ca
 """
 
 import functools
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 
+from probe_format.errors import UsageError
+from probe_runtime.config import Config
 from probe_runtime.patching import Apis, api_list
+
+from probe_mindspore.module_kind import CELLS, ModuleKind
 
 # section of apis.yaml -> (prefix of the labels, dotted paths of the objects that carry the names).
 SECTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -70,3 +75,22 @@ def load_apis(
         about = "torch: [relu, -cat]", str(mindtorch)
         source = api_list.ApiFile(mindtorch, MINDTORCH, LIST.whole, lambda api: False, *about)
     return api_list.load(source, path, views=views, risk_level=risk_level)
+
+
+def apis_of(config: Config, module_kind: ModuleKind) -> Apis:
+    """Return the functions to patch: none at L0, which records Cells only, and none for a task without calls."""
+    if config.level == "L0" or not config.kind.calls:
+        return ()
+    names = None if module_kind is CELLS else _names_of_torch()
+    return load_apis(config.apis, views=config.views, risk_level=config.risk_level, mindtorch=names)
+
+
+def _names_of_torch() -> Path:
+    """Return the path of probe-torch's list of names, without importing that package: it needs the real torch."""
+    spec = importlib.util.find_spec("probe_torch")
+    if spec is None or spec.origin is None:
+        raise UsageError(
+            "This torch stands on MindSpore. Recording its functions (level L1 or mix) needs the list of torch's "
+            "names in probe-torch: `pip install probe-torch`. Level L0 works without."
+        )
+    return Path(spec.origin).parent / "patching" / "apis.yaml"

@@ -7,9 +7,9 @@ from types import CodeType
 from typing import Any
 
 from attrs import define
-from probe_runtime.patching import Function, Label, Place, place, suspended
+from probe_runtime.patching import Function, Place, place, suspended
 
-from .wrappers import handed, switch
+from .wrappers import handed, jit_label, switch
 
 
 class _EnteredContexts(threading.local):
@@ -86,10 +86,6 @@ class _Reading:
     def _call(
         self, context: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        name = getattr(fn, "__name__", "function")
-        if name == "construct" and args:
-            name = type(args[0]).__name__
-
         def compiled(*args: Any, **kwargs: Any) -> Any:
             self.enter.now.original(context)
             try:
@@ -97,7 +93,7 @@ class _Reading:
             finally:
                 self.leave.now.original(context, None, None, None)
 
-        return handed(Label("Jit", name), suspended(compiled, switch), args, kwargs)
+        return handed(jit_label(fn, args), suspended(compiled, switch), args, kwargs)
 
 
 def _reading(absent: Any, closure: CodeType, enter: Place, leave: Place) -> _Reading:

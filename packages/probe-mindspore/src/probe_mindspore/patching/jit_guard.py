@@ -12,7 +12,7 @@ from probe_runtime.patching import Function, Label, Patches, Place, place, repla
 from .bytecode_jit import bytecode_places
 from .compile_hook import API, around_compilation, first_of, resolved_names
 from .traced_jit import trace_places
-from .wrappers import handed
+from .wrappers import handed, jit_label
 
 _BYTECODE = first_of(
     "mindspore.graph._utils.pijit_context:PIJitCaptureContext",
@@ -48,10 +48,7 @@ def jit_places() -> list[Place]:
 def _ast(original: Function) -> Function:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        name = getattr(self.fn, "__name__", "function")
-        if name == "construct" and args:
-            name = type(args[0]).__name__
-        return handed(Label("Jit", name), functools.partial(original, self), args, kwargs)
+        return handed(jit_label(self.fn, args), functools.partial(original, self), args, kwargs)
 
     return call
 

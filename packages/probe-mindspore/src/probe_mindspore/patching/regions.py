@@ -60,8 +60,6 @@ _TORCH_QUIET = (
     ("torch.utils.data.dataloader._BaseDataLoaderIter", "__next__", "reading data"),
 )
 
-Rows = list[tuple[str, str, str]]
-
 
 class _ShelteredRegions(Regions):
     """Shelter the replacements from errors of Probe's, as is done with every one on MindSpore.
@@ -83,7 +81,11 @@ _REGIONS = _ShelteredRegions()
 
 def regions() -> list[Place]:
     """Return the places of the regions, which are replaced together with the recorded functions."""
-    return _REGIONS.places(*_rows())
+    nodes, quiet = [*_NODES], [*_QUIET]
+    if torch_on_mindspore() is not None:
+        for rows, more in ((nodes, _TORCH_NODES), (quiet, _TORCH_QUIET)):
+            rows += [(source_of_torch(owner), name, about) for owner, name, about in more]
+    return _REGIONS.places(nodes, quiet)
 
 
 @contextmanager
@@ -101,37 +103,18 @@ def step_regions(
     Every push is followed by its pop in the same thread, exceptions or not; if a step of such a torch's
     optimizer raises, the pop comes when collecting stops. A node inside itself is pushed once.
     """
-    with _REGIONS.started(push, pop, coverage), _step_hooks(_REGIONS):
-        yield
-
-
-def _rows() -> tuple[Rows, Rows]:
-    if torch_on_mindspore() is None:
-        return [*_NODES], [*_QUIET]
-    nodes, quiet = (
-        [(source_of_torch(owner), name, about) for owner, name, about in rows]
-        for rows in (_TORCH_NODES, _TORCH_QUIET)
-    )
-    return [*_NODES, *nodes], [*_QUIET, *quiet]
-
-
-@contextmanager
-def _step_hooks(regions: Regions) -> Iterator[None]:
-    """Watch the steps of every optimizer of a torch built on MindSpore.
-
-    No optimizer class is patched, because a learning rate scheduler keeps the step that it finds in an optimizer.
-    """
+    # No optimizer class of such a torch is patched: a learning rate scheduler keeps the step that it finds in one.
     optimizers: Any = None
     if torch_on_mindspore() is not None:
         optimizers = resolve_owner(source_of_torch("torch.optim.optimizer"))
 
     def before(*of_the_step: Any) -> None:  # a value that it returned would replace the step's arguments
-        regions.opens(OPTIMIZER)
+        _REGIONS.opens(OPTIMIZER)
 
     def after(*of_the_step: Any) -> None:
-        regions.closes(OPTIMIZER)
+        _REGIONS.closes(OPTIMIZER)
 
-    with ExitStack() as stack:
+    with _REGIONS.started(push, pop, coverage), ExitStack() as stack:
         if hasattr(optimizers, "register_optimizer_step_post_hook"):
             stack.callback(optimizers.register_optimizer_step_pre_hook(before).remove)
             stack.callback(optimizers.register_optimizer_step_post_hook(after).remove)

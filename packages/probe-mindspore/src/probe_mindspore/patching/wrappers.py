@@ -74,6 +74,12 @@ def _build(label: Label, original: Callable[..., Any], users_only: bool) -> Wrap
     return wrapper
 
 
+def jit_label(fn: Any, args: tuple[Any, ...]) -> Label:
+    """Return the label of a jitted call: the function's name, or the class for a Cell's construct."""
+    name = getattr(fn, "__name__", "function")
+    return Label("Jit", type(args[0]).__name__ if name == "construct" and args else name)
+
+
 def handed(label: Label, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of `call`, made through the tap if there is one and this thread is not muted."""
     tap = switch.tap

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import evolve
 from mindspore import Tensor, nn
 from probe_format.errors import UsageError
-from probe_runtime.collect import Target, kind_of
+from probe_runtime.collect import kind_of
 from probe_runtime.config import Config
 from probe_runtime.planning import CountedFiles, DumpPlan, outcome, wanted
 from probe_runtime.session import JointStep, RunningStep
@@ -19,8 +19,6 @@ from probe_mindspore import __version__
 from probe_mindspore.debugger import PrecisionDebugger
 from probe_mindspore.graph.taps import graph_mode
 from probe_mindspore.module_kind import CELLS, detect
-from probe_mindspore.patching.patches import Patches
-from probe_mindspore.session.session import listed
 from probe_mindspore.session.step import StepOpener
 
 from .kept_state import unchanged
@@ -87,11 +85,9 @@ def _check(net: object) -> None:
 @contextlib.contextmanager
 def _opened(config: Config, net: nn.Cell, folder: Path, files: CountedFiles) -> Iterator[list[RunningStep]]:
     """Collect into a folder while open, and only count tensor files. Yields the step, or its two parts."""
-    target = Target()
     here = evolve(config, dump_path=folder, overwrite=False)
-    patches = Patches(listed(config, CELLS), target)
     leaf: Any = partial(PlannedLeaf, files=files)
-    opener = StepOpener(here, f"probe-mindspore {__version__}", CELLS, patches, target, leaf)
+    opener = StepOpener(here, f"probe-mindspore {__version__}", CELLS, leaf)
     base, opened = opener.target_for(folder, net)
     step: Any = opened(base / "step0" / "rank", {"rank": None, "step": 0})
     parts: list[Any] = [*step.parts[::-1]] if isinstance(step, JointStep) else [step]

@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import mindspore as ms
@@ -13,6 +13,7 @@ from probe_runtime.planning import loss_in
 from probe_mindspore.hooks.autograd import abandon, grad_enabled, is_differentiable, wait
 from probe_mindspore.patching.primitives import labels_of
 from probe_mindspore.seed import keep_random_state
+from probe_mindspore.tensors.tensor_view import tensors_in
 
 _NO_BACKWARD = "Nothing that the net returned needs a gradient, so there is no backward pass in this plan."
 
@@ -36,7 +37,7 @@ def train(
         out = net(*inputs, **keywords)
         if loss is not None:
             return loss(out)
-        return loss_in(out, Tensor, (t for t in _tensors(out) if is_differentiable(t)), _total)
+        return loss_in(out, Tensor, filter(is_differentiable, tensors_in(out)), _total)
 
     try:
         notes = _trained(net, forward, optimizer)
@@ -69,14 +70,6 @@ def _trained(net: nn.Cell, forward: Callable[[], Any], optimizer: Any) -> list[s
 
 def _total(t: Tensor) -> Any:
     return (t.abs() if t.is_complex() else t).astype(ms.float32).sum()
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple, Mapping)):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(item)
 
 
 # How Primitives name their seeds; each that draws has some of these.

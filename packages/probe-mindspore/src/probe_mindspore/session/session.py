@@ -1,16 +1,12 @@
 """Open the session of a MindSpore debugger, of the kind that its configuration asks for; refuse what it cannot do."""
 
-import importlib.util
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from probe_format.errors import ConfigError, Problem, UsageError
-from probe_runtime.collect import Target
+from probe_format.errors import ConfigError, Problem
 from probe_runtime.config import Config
 from probe_runtime.notice import notice
-from probe_runtime.patching import Apis
 from probe_runtime.session import (
     AnySession,
     Framework,
@@ -27,9 +23,7 @@ from probe_save import Saver
 from probe_mindspore.graph.taps import graph_mode
 from probe_mindspore.hooks.modules import models_in
 from probe_mindspore.hooks.scalers import watched_scalers
-from probe_mindspore.module_kind import CELLS, ModuleKind, detect
-from probe_mindspore.patching.apis import load_apis
-from probe_mindspore.patching.patches import Patches
+from probe_mindspore.module_kind import ModuleKind, detect
 from probe_mindspore.ranks import LAUNCHER, current_rank, world_size
 from probe_mindspore.watch.watcher import MindSporeWatcher
 
@@ -76,9 +70,8 @@ def _opened(tool: str, module_kind: ModuleKind, config: Config) -> Opened:
     """Get ready for the steps of a configuration. Raises ConfigError when it cannot be done."""
     if problems := _refused(config):
         raise ConfigError(problems)
-    target = Target()
-    patches = Patches(listed(config, module_kind), target)
-    return Opened(patches, StepOpener(config, tool, module_kind, patches, target).target_for)
+    opener = StepOpener(config, tool, module_kind)
+    return Opened(opener.patches, opener.target_for)
 
 
 def _refused(config: Config) -> list[Problem]:
@@ -98,22 +91,3 @@ def _kernels(config: Config, model: Any) -> KernelSession:
     for text in package.mindspore_notes(config):
         notice(f"Probe: {text}")
     return KernelSession(config, package.MindSporeKernels(config), current_rank, model)
-
-
-def listed(config: Config, module_kind: ModuleKind) -> Apis:
-    """Return the functions to patch; an empty list at L0, where only Cells are recorded, and where none are."""
-    if config.level == "L0" or not config.kind.calls:
-        return ()
-    names = None if module_kind is CELLS else _names_of_torch()
-    return load_apis(config.apis, views=config.views, risk_level=config.risk_level, mindtorch=names)
-
-
-def _names_of_torch() -> Path:
-    """Return the path of probe-torch's list of names, without importing that package: it needs the real torch."""
-    spec = importlib.util.find_spec("probe_torch")
-    if spec is None or spec.origin is None:
-        raise UsageError(
-            "This torch stands on MindSpore. Recording its functions (level L1 or mix) needs the list of torch's "
-            "names in probe-torch: `pip install probe-torch`. Level L0 works without."
-        )
-    return Path(spec.origin).parent / "patching" / "apis.yaml"

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import mindspore
-from attrs import frozen
+from attrs import field, frozen
 from probe_format.write import Coverage, RankWriter, clear
 from probe_runtime.collect import Collector, EventStream, Target, header_of, plan_of
 from probe_runtime.config import Config
 from probe_runtime.describe import options_of
 from probe_runtime.patching import is_muted
 from probe_runtime.select import NameFilter
-from probe_runtime.session import DumpingStep, Install, JointStep, RunningStep
+from probe_runtime.session import DumpingStep, Install, JointStep, RunningStep, tapped_functions
 
 from probe_mindspore.graph.taps import GraphTaps, graph_mode
 from probe_mindspore.hooks import gradients
@@ -22,6 +22,7 @@ from probe_mindspore.hooks.modules import CellTable, has_read_graphs, patched_ca
 from probe_mindspore.hooks.parameter_gradients import ParameterGradients
 from probe_mindspore.hooks.scalers import watched_scaling
 from probe_mindspore.module_kind import CELLS, ModuleKind, late_torch
+from probe_mindspore.patching.apis import apis_of
 from probe_mindspore.patching.patches import Patches
 from probe_mindspore.patching.regions import step_regions
 from probe_mindspore.patching.traced_jit import is_tracing, watched_traces
@@ -48,17 +49,21 @@ class StepOpener:
     config: the debugger's configuration.
     tool: name and version of Probe, as the header has them.
     module_kind: which modules are recorded.
-    patches: the replacements of functions.
-    target: what the replacements call; it is given the recorder of each step.
     leaf: makes what describes a step's tensors.
+    target: what the replacements call; it is given the recorder of each step.
+    patches: the replacements of functions.
     """
 
     config: Config
     tool: str
     module_kind: ModuleKind
-    patches: Patches
-    target: Target
     leaf: Callable[..., TensorLeaf] = TensorLeaf
+    target: Target = field(factory=Target, init=False)
+    patches: Patches = field(init=False)
+
+    @patches.default
+    def _patches(self) -> Patches:
+        return Patches(apis_of(self.config, self.module_kind), self.target)
 
     def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., RunningStep]]:
         """Return the directory for the steps of a model, and the method that opens one.
@@ -83,7 +88,7 @@ class StepOpener:
 
         graphs: the collector of the part for compiled graphs, if there is one.
         """
-        collector, patches = made.collector, self.patches
+        collector = made.collector
         arrivals = ParameterGradients(collector, table, graphs)
         if collector.plan.keep.backward_output and not gradients.OWN:
             collector.coverage.unseen("own share of the gradients of inputs", gradients.WHY_NOT_OWN)
@@ -98,18 +103,13 @@ class StepOpener:
                 if table.entries:
                     stack.enter_context(patched_call(table, step.tap, lambda: is_muted() or is_tracing()))
                     stack.enter_context(watched_traces(table.add_traced))
-                self.target.recorder = collector.recorder
-                stack.callback(self.target.clear)
-                if self.config.level != "L0":  # at L0 no function is replaced
-                    stack.callback(collector.works.give_up)
+                if self.config.level != "L0":
                     stack.enter_context(watched_waits(collector.works))
-                    stack.enter_context(step_regions(collector.push, collector.pop, collector.coverage))
                     if not models:
                         collector.coverage.unseen("calls of the Primitives that Cells hold", _NO_MODEL)
-                    patches.apply(*models)
-                    stack.callback(patches.undo)
-                    for missing, why in patches.missing.items():
-                        collector.coverage.missing.setdefault(missing, why)
+                    regions = step_regions(collector.push, collector.pop, collector.coverage)
+                    tapped = tapped_functions(collector, self.target, self.patches, models, regions)
+                    stack.enter_context(tapped)
                 yield
 
         return self._dumped(made, install, table, remove_hooks=arrivals.hooks.remove)

@@ -62,13 +62,7 @@ class TensorLeaf(Leaf):
         if isinstance(value, np.ndarray):
             return self._array(placement, value, path) if placement.show else b"null"
         found = object_json(value)
-        if found is UNKNOWN:
-            return UNKNOWN
-        if found.get("class_type") == "mindspore.mint.distributed.P2POp":
-            found["tensor"] = b"null"  # before the call the tensor of an irecv means nothing
-            if not (placement.category == "input" and found["op"] == "irecv"):
-                found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
-        return dumps(found)
+        return UNKNOWN if found is UNKNOWN else self._object(placement, value, path, found)
 
     def tensor(self, placement: Placement, t: Any, path: ValuePath) -> bytes:
         """Return the tensor object (spec/statistics.md); write its file when the placement wants one."""
@@ -107,8 +101,7 @@ class TensorLeaf(Leaf):
             if p.error is not None:
                 self.met(p.error)
             body.update(_NO_STATS if self._o.statistics else {})
-            self._coverage.add("unsupported", f"tensor: {p.reason}")
-            tail: dict[str, Any] = {"unsupported": p.reason}
+            tail = self._unsupported(p.reason)
         else:
             tail = self._numbers(p, body)
         if self._requires_grad:

@@ -4,7 +4,7 @@ The memory is read directly, and MindSpore computes nothing. A tensor without re
 text, one whose computation failed) has a reason instead.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import mindspore as ms
@@ -40,7 +40,6 @@ class TensorView:
         its bits.
     extra: more keys for the tensor object.
     reason: why there is no data.
-    is_parameter: whether it is a Parameter; for tensors from graphs.
     error: an error of the run that came when the elements were read.
     """
 
@@ -51,7 +50,6 @@ class TensorView:
     narrow: str | None = None
     extra: dict[str, Any] = field(factory=dict)
     reason: str = ""
-    is_parameter: bool = False
     error: Exception | None = None
 
 
@@ -69,11 +67,18 @@ def views_in(value: Any) -> Iterator[tuple[ValuePath, TensorView]]:
                 yield (key, *path), view
 
 
+def tensors_in(value: Any) -> Iterator[ms.Tensor]:
+    """Yield the tensors in a nest of lists, tuples and mappings."""
+    if isinstance(value, ms.Tensor):
+        yield value
+    elif isinstance(value, list | tuple | Mapping):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_in(item)
+
+
 def views_of(value: Any) -> list[TensorView]:
-    """Return the views of the tensors in nested lists and tuples."""
-    if isinstance(value, list | tuple):
-        return [view for one in value for view in views_of(one)]
-    return [view_of(value)] if isinstance(value, ms.Tensor) else []
+    """Return the views of the tensors in a nest."""
+    return [*map(view_of, tensors_in(value))]
 
 
 def view_of(t: Any) -> TensorView:
@@ -85,17 +90,16 @@ def view_of(t: Any) -> TensorView:
     form = None
     try:
         form = form_of(t)
-        if getattr(t, "has_init", False):
-            # Reading the data would draw its random numbers now, and not when the run does.
-            reason = "it is not initialised yet"
-            return TensorView(_TENSOR, form.dtype, form.shape, None, None, layout_of(t), reason)
-        data = read(t, form).reshape(form.shape)
+        data, reason = None, "it is not initialised yet"
+        if not getattr(
+            t, "has_init", False
+        ):  # else its random numbers would be drawn now, and not when the run does
+            data, reason = read(t, form).reshape(form.shape), ""
     except unsignalled(Exception) as e:
         return unreadable(t, form, e)
-    if data.dtype.kind not in "biufcV" or (data.dtype.kind == "V" and not form.narrow):
-        reason = f"no statistics for dtype {form.dtype}"
-        return TensorView(_TENSOR, form.dtype, form.shape, None, None, layout_of(t), reason)
-    return TensorView(_TENSOR, form.dtype, form.shape, data, form.narrow, layout_of(t))
+    if data is not None and (data.dtype.kind not in "biufcV" or (data.dtype.kind == "V" and not form.narrow)):
+        data, reason = None, f"no statistics for dtype {form.dtype}"
+    return TensorView(_TENSOR, form.dtype, form.shape, data, form.narrow, layout_of(t), reason)
 
 
 def unreadable(t: Any, form: Form | None, error: Exception) -> TensorView:

@@ -40,7 +40,7 @@ class Updates:
         if self.wants_updates:
             for name, p in zip(names, parameters, strict=True):
                 if name not in self._copies:
-                    self._copies[name] = _copied(p)
+                    self._copies[name] = _copied(elements_of(p))
 
     def after(self, optimizer: Any, row: WatchedRow | None) -> None:
         """Read what the update has changed. row: the row of the step; None where the step is not watched."""
@@ -58,7 +58,7 @@ class Updates:
         for name, p in zip(names, parameters, strict=True):
             before, now = self._copies.get(name), elements_of(p)
             if before is None or now is None or (before.shape, before.dtype) != (now.shape, now.dtype):
-                self._copies[name] = None if now is None else np.array(now)
+                self._copies[name] = _copied(now)
             else:
                 numbers.append(self.columns.number(Column("updates", *name, now.size)))
                 pairs.append((now, before))
@@ -84,12 +84,10 @@ class Updates:
 
     def _named(self, optimizer: Any, parameters: list[Any]) -> list[Name]:
         kind = type(optimizer).__name__
-        own = (name or (kind, f"0.{i}") for i, name in enumerate(self.names.of(parameters)))
-        return list(own)
+        return [name or (kind, f"0.{i}") for i, name in enumerate(self.names.of(parameters))]
 
 
-def _copied(p: Any) -> Any:
-    array = elements_of(p)
+def _copied(array: Any) -> Any:
     return None if array is None else np.array(array)
 
 

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy.typing as npt
+from probe_format.jsonio import dumps
 from probe_format.values import ValuePath
 from probe_format.write import Coverage, Summary, Tally
 
@@ -118,6 +119,19 @@ class Leaf:
     def _array(self, placement: Placement, a: npt.NDArray[Any], path: ValuePath) -> bytes:
         """Return an array's object as msprobe writes it: no requires_grad, statistics for ints and bools too."""
         return array_json(a, placement, path, self._o, self._files, self._coverage, self._summarise)
+
+    def _object(self, placement: Placement, value: Any, path: ValuePath, found: dict[str, Any]) -> bytes:
+        """Return the JSON of an object that is no tensor. found: its keys, but for the tensor that a P2POp has."""
+        if str(found.get("class_type")).endswith(".P2POp"):
+            found["tensor"] = b"null"  # before the call, a tensor that only receives means nothing
+            if not (placement.category == "input" and found["op"] == "irecv"):
+                found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
+        return dumps(found)
+
+    def _unsupported(self, why: str) -> dict[str, Any]:
+        """Count a tensor without numbers; return the key of its object that says why it has none."""
+        self._coverage.add("unsupported", f"tensor: {why}")
+        return {"unsupported": why}
 
     def _summarise(self, placement: Placement, path: ValuePath, tensor: Mapping[str, Any]) -> None:
         """Add one tensor object whose numbers are there to the summary."""

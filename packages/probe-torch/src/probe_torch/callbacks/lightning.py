@@ -26,9 +26,8 @@ class ProbeCallback(Callback):  # type: ignore[misc]
 
     def __init__(self, debugger: PrecisionDebugger) -> None:
         self._debugger = debugger
-        self._updates: int | None = (
-            None  # the trainer's count before the open step; None where no step is open
-        )
+        #: The trainer's count before the open step; None where no step is open.
+        self._updates: int | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """End a step that an earlier training has left open, and count from where the trainer does."""

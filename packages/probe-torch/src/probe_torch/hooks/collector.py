@@ -52,9 +52,4 @@ def _parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name, p) for name, p in module._parameters.items() if p is not None)
 
 
-_GRADIENTS = Gradients(
-    gradients.enter,
-    gradients.attach,
-    gradients.flows,
-    torch._C._current_graph_task_id,
-)
+_GRADIENTS = Gradients(gradients.enter, gradients.attach, gradients.flows, torch._C._current_graph_task_id)

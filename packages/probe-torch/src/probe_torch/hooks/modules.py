@@ -8,7 +8,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -71,9 +71,9 @@ class ModuleTable(AnyModuleTable):
     def _walk(self, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         return ((plain_path(name), module) for name, module in named_submodules(model))
 
-    def note_compiled(self, model: nn.Module) -> None:
-        """Add to `not_seen` the parts of a model that run inside torch.compile, where calls can't be seen."""
-        for name in compiled_parts(model):
+    def note_compiled(self, models: Sequence[nn.Module]) -> None:
+        """Add to `not_seen` the parts of models that run inside torch.compile, where calls can't be seen."""
+        for name in chain.from_iterable(map(compiled_parts, models)):
             self.not_seen[f"inside {name}"] = (
                 "torch.compile turns it into one region; only the call of that region is recorded"
             )
@@ -90,7 +90,7 @@ class ModuleTable(AnyModuleTable):
 
     def note_uncompiled(self, models: Sequence[nn.Module]) -> None:
         """Add to `not_seen` the code that torch.compile made of these models and of functions, as it does not run."""
-        for what in ("functions", *(name for model in models for name in compiled_parts(model))):
+        for what in ("functions", *chain.from_iterable(map(compiled_parts, models))):
             self.not_seen[f"the compiled code of {what}"] = (
                 "compiled: eager ran it uncompiled while this step was dumped, so it is another run than a compiled one"
             )

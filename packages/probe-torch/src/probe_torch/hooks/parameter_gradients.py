@@ -2,8 +2,8 @@
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -146,16 +146,13 @@ class ParameterGradients:
             for record, name in known.entry.owners:
                 self.collector.coverage.unseen(f"{record}: gradient of {name}", _CONSUMED)
 
-    @contextmanager
-    def in_steps(self, each: bool) -> Iterator[None]:
-        """Record the gradients that optimizers' steps get, while this is open.
+    def in_steps(self, each: bool) -> AbstractContextManager[None]:
+        """Record the gradients that optimizers' steps get, while the result is open.
 
         each: whether to record all of them; else only those for which no hook was called.
         """
         each = each and self.collector.plan.parameters_grad
-        on_step = guarded("an optimizer", "its gradients", self._on_step if each else self.late)
-        with before_updates(on_step):
-            yield
+        return before_updates(guarded("an optimizer", "its gradients", self._on_step if each else self.late))
 
     def _on_step(self, optimizer: Any, *_: Any) -> None:
         self.late()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from probe_runtime.auto import AutoSteps
-from probe_runtime.patching import Function, place, replaced
+from probe_runtime.patching import Function, listening, place
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as torchs
@@ -22,30 +22,28 @@ from probe_torch.patching.regions import watched_regions
 
 from .scene import TorchScene
 
-_watching: list[tuple[AutoSteps, TorchScene]] = []
+_watching: list[AutoSteps] = []
 
 
 @contextmanager
 def watched(steps: AutoSteps, scene: TorchScene) -> Iterator[None]:
     """Tell ``steps`` of every outermost forward and every update, and ``scene`` of new optimizers, while open."""
     places = [
-        place(Optimizer, "__init__", _after, _optimizer_made),
+        place(Optimizer, "__init__", _after, AutoSteps.optimizer_made),
         place(Optimizer, "add_param_group", _after, _optimizer_changed),
         place(torch.amp.GradScaler, "step", _scaling),
     ]
     if scene.named:
         places += [place(nn.Module, name, _after, _module_made) for name in ("__init__", "__setstate__")]
     hidden = _Hidden(steps)
-    _watching.append((steps, scene))
-    with ExitStack() as stack:
-        stack.callback(_watching.remove, (steps, scene))
-        stack.enter_context(replaced(places))
-        stack.enter_context(outermost_calls(left_out(steps.called)))
-        stack.enter_context(
-            watched_regions(("Optimizer.step#",), left_out(hidden.region_begins), left_out(steps.update_ends))
-        )
-        stack.enter_context(hooked(torchs._global_optimizer_pre_hooks, left_out(hidden.before)))
-        stack.enter_context(hooked(torchs._global_optimizer_post_hooks, left_out(hidden.after)))
+    begins, ends = left_out(hidden.region_begins), left_out(steps.update_ends)
+    with (
+        listening(_watching, steps, places),
+        outermost_calls(left_out(steps.called)),
+        watched_regions(("Optimizer.step#",), begins, ends),
+        hooked(torchs._global_optimizer_pre_hooks, left_out(hidden.before)),
+        hooked(torchs._global_optimizer_post_hooks, left_out(hidden.after)),
+    ):
         yield
 
 
@@ -57,7 +55,6 @@ class _Hidden:
 
     def __init__(self, steps: AutoSteps) -> None:
         self._steps = steps
-        self._depth = 0
         self._alone = False
 
     def region_begins(self) -> bool:
@@ -76,36 +73,32 @@ class _Hidden:
             self._steps.update_ends()
 
 
-def _after(original: Function, tell: Callable[[AutoSteps, TorchScene, Any], None]) -> Function:
+def _after(original: Function, tell: Callable[[AutoSteps, Any], None]) -> Function:
     """Return a method that does as the original, then calls ``tell`` with the object that it was called on."""
 
     @functools.wraps(original)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        for watching in tuple(_watching):
-            tell(*watching, self)
+        for steps in tuple(_watching):
+            tell(steps, self)
 
     return call
 
 
-def _optimizer_made(steps: AutoSteps, scene: TorchScene, optimizer: Any) -> None:
-    steps.optimizer_made(optimizer)
-
-
-def _optimizer_changed(steps: AutoSteps, scene: TorchScene, optimizer: Any) -> None:
-    if scene.has(optimizer):  # else it is being made
+def _optimizer_changed(steps: AutoSteps, optimizer: Any) -> None:
+    if steps.scene.has(optimizer):  # else it is being made
         steps.optimizer_made(optimizer)
 
 
-def _module_made(steps: AutoSteps, scene: TorchScene, module: Any) -> None:
-    scene.module_made(module)
+def _module_made(steps: AutoSteps, module: Any) -> None:
+    steps.scene.module_made(module)
 
 
 def _scaling(original: Function) -> Function:
     @functools.wraps(original)
     def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         with ExitStack() as stack:
-            for steps, _ in tuple(_watching):
+            for steps in tuple(_watching):
                 steps.update_begins()
                 stack.callback(steps.update_ends)
                 steps.stepping(getattr(optimizer, "optimizer", optimizer))  # accelerate's wrapper

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
+from probe_runtime.config import Config
 from probe_runtime.patching import Apis, api_list
 
 # section of apis.yaml -> (prefix of the labels, dotted paths of the objects that carry the names). A name
@@ -40,3 +41,10 @@ LIST = api_list.ApiFile(
 def load_apis(path: str | Path | None = None, *, views: bool = False, risk_level: str = "ALL") -> Apis:
     """Read the list of functions to record, as `probe_runtime.patching.api_list.load` describes."""
     return api_list.load(LIST, path, views=views, risk_level=risk_level)
+
+
+def apis_of(config: Config) -> Apis:
+    """Return the functions to patch: none at L0, which records modules only, and none for a task without calls."""
+    if config.level == "L0" or not config.kind.calls:
+        return ()
+    return load_apis(config.apis, views=config.views, risk_level=config.risk_level)

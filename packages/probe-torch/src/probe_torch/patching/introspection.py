@@ -29,10 +29,7 @@ _SUSPENDED = (
 # Lightning tells how a logged value is reduced by the identity of a function that it has kept (`is torch.mean`), at
 # each log().
 _COMPARED = tuple(
-    (
-        f"{package}.trainer.connectors.logger_connector.result._Metadata",
-        f"is_{name}_reduction",
-    )
+    (f"{package}.trainer.connectors.logger_connector.result._Metadata", f"is_{name}_reduction")
     for package in ("lightning.pytorch", "pytorch_lightning")
     for name in ("mean", "sum", "max", "min")
 )

@@ -9,11 +9,7 @@ from typing import Any
 import torch
 from probe_runtime.patching import Label, Nested, Switch, muted, original_of, stand_in
 from probe_runtime.patching import thread as _thread
-from torch.overrides import (
-    TorchFunctionMode,
-    _pop_mode_temporarily,
-    handle_torch_function,
-)
+from torch.overrides import TorchFunctionMode, _pop_mode_temporarily, handle_torch_function
 
 from probe_torch.compiling import is_compiling
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from probe_format.errors import UsageError
-from probe_runtime.collect import Target, kind_of
+from probe_runtime.collect import kind_of
 from probe_runtime.config import Config
 from probe_runtime.planning import CountedFiles, DumpPlan, outcome, wanted
 from probe_runtime.session import DumpingStep
@@ -20,8 +20,6 @@ from probe_torch import __version__
 from probe_torch.compiling import uncompiled
 from probe_torch.debugger import PrecisionDebugger
 from probe_torch.hooks.modules import compiled_parts
-from probe_torch.patching.patches import Patches
-from probe_torch.session.session import listed
 from probe_torch.session.step import StepOpener
 
 from .planned_leaf import PlannedLeaf
@@ -98,9 +96,8 @@ def plan(
 
 def _opened(config: Config, directory: Path, files: CountedFiles) -> DumpingStep:
     """Return a step that collects into a folder of its own, and only counts its tensor files."""
-    target = Target()
     leaf: Any = partial(PlannedLeaf, files=files)
-    opener = StepOpener(config, f"probe-torch {__version__}", Patches(listed(config), target), target, leaf)
+    opener = StepOpener(config, f"probe-torch {__version__}", leaf)
     step = opener.open(directory, {"rank": None, "step": 0})
     step.matched_elsewhere = lambda _filter, _value: True  # the plan tells which filters matched nothing
     return step

@@ -27,11 +27,8 @@ class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = super().__torch_dispatch__(func, types, args, kwargs)
         for argument, value in zip(func._schema.arguments, args, strict=False):
-            if (
-                isinstance(value, (list, tuple))
-                and argument.alias_info is not None
-                and argument.alias_info.is_write
-            ):
+            alias = argument.alias_info
+            if alias is not None and alias.is_write and isinstance(value, (list, tuple)):
                 for t in value:
                     torch.autograd.graph.increment_version(t)
         return out
@@ -56,9 +53,7 @@ class StandIns:
         _check_sharded(model)
         for t in [*model.parameters(), *model.buffers(), *_attributes(model)]:
             self.tensor(t)
-        if (
-            optimizer is not None
-        ):  # without its state, whose numbers it would ask for; a first step makes it anew
+        if optimizer is not None:  # without its state, whose numbers it would ask for; a step makes it anew
             self._memo[id(optimizer.state)] = defaultdict(dict)
         try:
             # These only hand on to the module inside, and reduce gradients; the innermost comes first.

@@ -10,7 +10,7 @@ from probe_runtime.config import Config
 from probe_runtime.notice import notice
 from probe_runtime.session import KernelSession, kernel_package, preflight
 
-from probe_torch.patching.apis import load_apis
+from probe_torch.patching.apis import apis_of
 from probe_torch.patching.patches import Patches
 from probe_torch.patching.regions import step_regions
 from probe_torch.ranks import current_rank, world_size
@@ -46,8 +46,7 @@ class KernelCalls:
     _installed: contextlib.ExitStack = field(factory=contextlib.ExitStack)
 
     def __attrs_post_init__(self) -> None:
-        apis = load_apis(self.config.apis, views=self.config.views, risk_level=self.config.risk_level)
-        self.patches = Patches(apis, self._tap)
+        self.patches = Patches(apis_of(self.config), self._tap)
 
     def _tap(self, label: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return self.kernels.api(label.name, original, args, kwargs, composite=label.composite)
@@ -59,8 +58,7 @@ class KernelCalls:
         self.kernels.start(step)
         with contextlib.ExitStack() as stack:
             stack.enter_context(step_regions(_ignore, _ignore, Coverage()))
-            self.patches.apply()
-            stack.callback(self.patches.undo)
+            stack.enter_context(self.patches)
             self._installed = stack.pop_all()
 
     def stop(self) -> None:

@@ -1,10 +1,8 @@
-"""Open the session that a PyTorch debugger's configuration asks for, and list the functions that it patches."""
+"""Open the session that a PyTorch debugger's configuration asks for."""
 
 from functools import partial
 
-from probe_runtime.collect import Target
 from probe_runtime.config import Config
-from probe_runtime.patching import Apis
 from probe_runtime.session import (
     AnySession,
     Framework,
@@ -18,8 +16,6 @@ from probe_save import Saver
 
 from probe_torch.hooks.modules import Model, models_in
 from probe_torch.hooks.scalers import watched_scalers
-from probe_torch.patching.apis import load_apis
-from probe_torch.patching.patches import Patches
 from probe_torch.ranks import current_rank, world_size
 from probe_torch.saving import FRAMEWORK
 from probe_torch.watch.watcher import TorchWatcher
@@ -49,13 +45,5 @@ def open_session(config: Config, model: Model | None, tool: str) -> AnySession:
 
 def _opened(tool: str, config: Config) -> Opened:
     """Return the patches of a configuration, and a function that opens its steps."""
-    target = Target()
-    patches = Patches(listed(config), target)
-    return Opened(patches, StepOpener(config, tool, patches, target).target_for)
-
-
-def listed(config: Config) -> Apis:
-    """Return the functions to patch: none at L0, which records modules only, and none for a task without calls."""
-    if config.level == "L0" or not config.kind.calls:
-        return ()
-    return load_apis(config.apis, views=config.views, risk_level=config.risk_level)
+    opener = StepOpener(config, tool)
+    return Opened(opener.patches, lambda dump_path, model: (dump_path, opener.open))

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from probe_format.write import Coverage, RankWriter
-from probe_runtime.collect import EventStream, Target, guarded, header_of, plan_of
+from probe_runtime.collect import Collector, EventStream, Target, guarded, header_of, plan_of
 from probe_runtime.config import Config
 from probe_runtime.describe import options_of
 from probe_runtime.select import NameFilter
-from probe_runtime.session import DumpingStep
+from probe_runtime.session import DumpingStep, tapped_functions
 from torch import nn
 
 from probe_torch.aside import aside
@@ -24,6 +24,7 @@ from probe_torch.hooks.parameter_gradients import ParameterGradients
 from probe_torch.hooks.recompute import watched_checkpoints
 from probe_torch.hooks.scalers import watched_scaling
 from probe_torch.hooks.swaps import watched_swaps
+from probe_torch.patching.apis import apis_of
 from probe_torch.patching.fakes import quiet_fakes
 from probe_torch.patching.operators import operators
 from probe_torch.patching.patches import Patches
@@ -39,20 +40,20 @@ class StepOpener:
 
     config: the debugger's configuration.
     tool: name and version of Probe, as the header has them.
-    patches: the wrappers of torch's functions.
-    target: the tap of ``patches``.
     leaf: makes what describes a step's tensors.
+    target: the tap of ``patches``.
+    patches: the wrappers of torch's functions.
     """
 
     config: Config
     tool: str
-    patches: Patches
-    target: Target
     leaf: Callable[..., TensorLeaf] = TensorLeaf
+    target: Target = field(factory=Target, init=False)
+    patches: Patches = field(init=False)
 
-    def target_for(self, dump_path: Path, model: Any) -> tuple[Path, Callable[..., DumpingStep]]:
-        """Return the directory for the steps of a model, and the function that opens a step."""
-        return dump_path, self.open
+    @patches.default
+    def _patches(self) -> Patches:
+        return Patches(apis_of(self.config), self.target)
 
     def open(self, directory: Path, about: Mapping[str, Any]) -> DumpingStep:
         """Return a new step; make its directory and journal.
@@ -80,19 +81,15 @@ class StepOpener:
 
         @contextlib.contextmanager
         def install(step: DumpingStep, models: tuple[nn.Module, ...]) -> Iterator[None]:
-            eager = config.compiled == "eager"
             table.note_scripted(models)
-            if eager:
-                table.note_uncompiled(models)
-            else:
-                for model in models:
-                    table.note_compiled(model)
-            if config.level != "L1":
-                arrivals.hook()
             with contextlib.ExitStack() as stack:
-                if eager:
+                if config.compiled == "eager":
+                    table.note_uncompiled(models)
                     stack.enter_context(uncompiled())
+                else:
+                    table.note_compiled(models)
                 if config.level != "L1":
+                    arrivals.hook()
                     stack.enter_context(arrivals.in_steps(config.optimizer_grad))
                 if table.entries:
                     stack.enter_context(patched_call(table, arrivals.on_call(step.tap)))
@@ -100,31 +97,19 @@ class StepOpener:
                     stack.enter_context(watched_scaling(collector.recorder.alarm.scaling))
                 stack.enter_context(watched_swaps(guarded("a swap", "its tensors", let_go)))
                 stack.enter_context(watched_checkpoints(collector.segments))
-                stack.enter_context(self._functions(step, leaf, models))
+                works = None if config.level == "L0" else collector.works
+                stack.enter_context(watched_collectives(leaf.inflight, operators(), works))
+                stack.enter_context(quiet_fakes())
+                if config.level != "L0":
+                    stack.enter_context(self._tapped(collector, models))
                 yield
 
         parts = config, directory, install, writer, collector, leaf, table
         return DumpingStep(*parts, late=arrivals.late, remove_hooks=arrivals.remove)
 
-    @contextlib.contextmanager
-    def _functions(self, step: DumpingStep, leaf: Any, models: tuple[nn.Module, ...]) -> Iterator[None]:
-        """Keep torch's functions replaced, and everything else in place that collecting calls needs."""
-        collector, patches = step.collector, self.patches
-        with contextlib.ExitStack() as stack:
-            functions = self.config.level != "L0"  # L0 replaces no functions of torch
-            stack.enter_context(
-                watched_collectives(leaf.inflight, operators(), collector.works if functions else None)
-            )
-            stack.enter_context(quiet_fakes())
-            self.target.recorder = collector.recorder
-            stack.callback(self.target.clear)
-            if functions:
-                stack.callback(collector.works.give_up)
-                push = guarded("a region", "push", collector.push)
-                pop = guarded("a region", "pop", collector.pop)
-                stack.enter_context(step_regions(push, pop, collector.coverage))
-                patches.apply(*models)
-                stack.callback(patches.undo)
-            for missing, why in patches.missing.items():
-                collector.coverage.missing.setdefault(missing, why)
-            yield
+    def _tapped(
+        self, collector: Collector, models: tuple[nn.Module, ...]
+    ) -> contextlib.AbstractContextManager[None]:
+        push, pop = (guarded("a region", each.__name__, each) for each in (collector.push, collector.pop))
+        regions = step_regions(push, pop, collector.coverage)
+        return tapped_functions(collector, self.target, self.patches, models, regions)

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from attrs import define, field
-from probe_runtime.collect import PendingWork, faults_reported, guarded
-from probe_runtime.patching import Function, Place, place, replaced
+from probe_runtime.collect import PendingWork, faults_reported
+from probe_runtime.patching import Function, Held, Place, listening, place
 
 from probe_torch.aside import aside
 
@@ -38,7 +38,7 @@ _FUNCTIONAL = ("_c10d_functional", "c10d_functional")
 Finish = Callable[[bool], None]
 
 
-@define
+@define(eq=False)
 class InFlight:
     """Track the memory that collectives are writing. Safe to use from many threads.
 
@@ -139,11 +139,10 @@ class InFlight:
                 finish(False)
 
 
-@contextlib.contextmanager
 def watched_collectives(
     inflight: InFlight, operators: Sequence[Place], works: PendingWork | None = None
-) -> Iterator[None]:
-    """Report collectives, and the waits for them, while this is open; their results stay the same.
+) -> Held:
+    """Report collectives, and the waits for them, until the result is undone; their results stay the same.
 
     inflight: told of the memory that collectives write.
     operators: the places by which Python code calls torch's operators, some of which are collectives; what stands in
@@ -155,21 +154,10 @@ def watched_collectives(
         writing = [name for name in _WRITING if hasattr(dist.ProcessGroup, name)]
         places += [place(dist.ProcessGroup, name, _collective) for name in writing]
         places.append(place(dist.Work, "wait", _wait))
-    told = [inflight.finished] if works is None else [inflight.finished, works.waited]
-    finished = [guarded("a collective", "the end of its wait", each) for each in told]
-    _watching.append(inflight)
-    _waited.extend(finished)
-    try:
-        with replaced(places):
-            yield
-    finally:
-        _watching.remove(inflight)
-        for each in finished:
-            _waited.remove(each)
+    return listening(_watching, (inflight, works), places)
 
 
-_watching: list[InFlight] = []
-_waited: list[Callable[[Any], None]] = []
+_watching: list[tuple[InFlight, PendingWork | None]] = []
 
 
 def operator_called(op: Any, out: Any) -> None:
@@ -177,7 +165,7 @@ def operator_called(op: Any, out: Any) -> None:
     name = getattr(op, "_name", None) or op._qualified_op_name
     if _watching and name.startswith(_FUNCTIONAL):
         with faults_reported("a collective", "the memory that it writes"), aside():
-            for inflight in _watching:
+            for inflight, _ in _watching:
                 report = inflight.was_waited if "::wait_tensor" in name else inflight.issued
                 for tensor in _tensors_in(out):
                     report(tensor)
@@ -190,7 +178,7 @@ def _collective(original: Function) -> Function:
         if _watching and isinstance(work, dist.Work):
             with faults_reported("a collective", "the memory that it writes"), aside():
                 for tensor in _tensors_in(args[:1] or next(iter(kwargs.values()), ())):
-                    for inflight in _watching:
+                    for inflight, _ in _watching:
                         inflight.started(tensor, work)
         return work
 
@@ -201,8 +189,11 @@ def _wait(original: Function) -> Function:
     @functools.wraps(original)
     def wait(work: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = original(work, *args, **kwargs)
-        for finished in tuple(_waited):
-            finished(work)
+        for inflight, works in tuple(_watching):
+            with faults_reported("a collective", "the end of its wait"):
+                inflight.finished(work)
+                if works is not None:
+                    works.waited(work)
         return result
 
     return wait

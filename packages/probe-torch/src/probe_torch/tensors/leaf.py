@@ -78,13 +78,7 @@ class TensorLeaf(Leaf):
         if isinstance(value, np.ndarray):
             return self._array(placement, value, path) if placement.show else b"null"
         found = object_json(value)
-        if found is UNKNOWN:
-            return UNKNOWN
-        if found.get("type") == "torch.distributed.P2POp":
-            found["tensor"] = b"null"  # before the call, a tensor that only receives means nothing
-            if not (placement.category == "input" and found["op"] == "irecv"):
-                found["tensor"] = self.leaf(placement, value.tensor, (*path, "tensor"))
-        return dumps(found)
+        return UNKNOWN if found is UNKNOWN else self._object(placement, value, path, found)
 
     def tensor(self, placement: Placement, t: Any, path: ValuePath) -> bytes:
         """Return the tensor object of a tensor, within `aside`; write its file when the placement wants one.
@@ -233,8 +227,7 @@ class TensorLeaf(Leaf):
         """Return the four numbers of a tensor, or their hole, and its other keys: checksum, sketch, `unsupported`."""
         data = p.data
         if data is None:
-            self._coverage.add("unsupported", f"tensor: {p.reason}")
-            return members(_NO_STATS) if self._o.statistics else b"", {"unsupported": p.reason}
+            return members(_NO_STATS) if self._o.statistics else b"", self._unsupported(p.reason)
         # Not deferred where the run flushes denormals: torch, which computes later numbers, would flush them too.
         late = data.device.type != "cpu" or (self._o.deferred and data.numel() > 0 and not flushed())
         if late and self._o.statistics:
@@ -259,9 +252,7 @@ class TensorLeaf(Leaf):
             return stats_json(stats, statistics=o.statistics)
         if not o.statistics:
             return {}
-        why = f"no statistics for dtype {p.dtype}"
-        self._coverage.add("unsupported", f"tensor: {why}")
-        return {**_NO_STATS, "unsupported": why}
+        return {**_NO_STATS, **self._unsupported(f"no statistics for dtype {p.dtype}")}
 
     def _table_of(self, data: torch.Tensor) -> "DeviceTable[_About] | None":
         """Return the table that gathers numbers of CUDA tensors; None if ``data`` is elsewhere, or without Triton."""
@@ -319,9 +310,8 @@ class TensorLeaf(Leaf):
         inflight = self.inflight
         pieces = [(p.data, p.asynchronous) for p in views if p.data is not None]
         if not self._late or any(inflight.is_written(data) for data, _ in pieces):
-            self._coverage.add("unsupported", f"tensor: {_NOT_COMPLETE}")
             none = members(_NO_STATS) if self._o.statistics else b""
-            return none, b"", {"unsupported": _NOT_COMPLETE}
+            return none, b"", self._unsupported(_NOT_COMPLETE)
         number = next(self._holes)
         file = next(self._holes) if placement.wants_file and pieces[0][0].numel() else 0
         open_ones = [data for data, late in pieces if inflight.is_open(data, asynchronous=late)]
@@ -348,11 +338,9 @@ class TensorLeaf(Leaf):
                     summarise(self.summary, placement, path, {**told, "dtype": p.dtype}, iter([number]))
                     saved = self._file(placement, path, p, file)
             else:
-                self._coverage.add("unsupported", f"tensor: {_NOT_COMPLETE}")
-                told["unsupported"] = _NOT_COMPLETE
+                told |= self._unsupported(_NOT_COMPLETE)
         except unsignalled(Exception) as e:  # this runs in the user's own wait
-            told["unsupported"] = f"looking at it raised {type(e).__name__}: {e}"[:200]
-            self._coverage.add("unsupported", f"tensor: {told['unsupported']}")
+            told |= self._unsupported(f"looking at it raised {type(e).__name__}: {e}"[:200])
         fillers = [(number, members(told))]
         if file and saved != hole("f", file):  # a file that is written behind the run fills its hole itself
             fillers.append((file, saved))

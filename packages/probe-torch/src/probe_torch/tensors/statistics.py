@@ -182,9 +182,8 @@ def _reduced(t: torch.Tensor) -> Sequence[torch.Tensor] | None:
     None when its dtype is not supported. Mean and norm are float64, or float32 where the device has no float64.
     """
     dtype = t.dtype
-    if (
-        dtype not in _NUMPY and dtype is not torch.complex32
-    ) or dtype is torch.uint64:  # which no wider integer holds
+    # No wider integer holds a uint64.
+    if (dtype not in _NUMPY and dtype is not torch.complex32) or dtype is torch.uint64:
         return None
     one = flat(t)
     wide = torch.float64 if t.device.type in ("cpu", "cuda") else torch.float32

@@ -138,9 +138,8 @@ def _pieces(t: Any, copy: Any) -> Iterable[tuple[Any, Any]]:
     """Return pairs of pieces that stay in the cache with their difference, so that memory is read once."""
     if _T.numel(t) > _ROOM:
         new, old = flat(t), flat(copy)
-        if (
-            t.stride() == copy.stride() and old.data_ptr() == copy.data_ptr()
-        ):  # in one order, and ``old`` a view
+        # In one order, and ``old`` a view.
+        if t.stride() == copy.stride() and old.data_ptr() == copy.data_ptr():
             return zip(_T.split(new, _ROOM), _T.split(old, _ROOM), strict=True)
     return [(t, copy)]
 

@@ -143,15 +143,15 @@ class Updates:
         if own is None or not (own.is_copied or has_closure):
             return
         parameters = _parameters(optimizer)
-        if has_closure and row is not None and own.ids == list(map(id, parameters)):
-            gradients = zip(own.gradients, [p.grad for p in parameters], strict=True)
-            found = [(n, grad) for n, grad in gradients if grad is not None]
-            row.put([n for n, _ in found], norms_of([grad for _, grad in found]))
-        if not own.is_copied:
-            return
         if row is None or own.ids != list(map(id, parameters)):
             own.is_copied = False
-        else:
+            return
+        if has_closure:
+            found = [
+                (n, p.grad) for n, p in zip(own.gradients, parameters, strict=True) if p.grad is not None
+            ]
+            row.put([n for n, _ in found], norms_of([grad for _, grad in found]))
+        if own.is_copied:
             row.put(*own.changed(parameters, self.columns))
 
     def _columns_of(self, optimizer: Any, parameters: list[Any]) -> OptimizerColumns:
