@@ -7,6 +7,7 @@
 from attrs import frozen
 from probe_format.task import DUMPING, TASKS
 
+from .keys import CALL_LEVELS
 from .value_checks import choice, mapping, positive
 
 
@@ -46,7 +47,7 @@ class Then:
 reaction = mapping(
     Then,
     {
-        "level": choice("L0", "L1", "mix"),
+        "level": choice(*CALL_LEVELS),
         "task": choice(*(name for name in DUMPING if TASKS[name].values)),
         "steps": positive,
         "times": positive,
