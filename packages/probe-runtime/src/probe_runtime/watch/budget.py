@@ -19,10 +19,12 @@ from probe_format.tensors import byte_count
 from probe_format.write import NoRoom
 
 from probe_runtime.config import Config
-from probe_runtime.describe.tensor_store import Buffer, WriteFile
 from probe_runtime.notice import Notices
 
 from .ring import Ring
+
+Buffer = bytes | memoryview
+WriteFile = Callable[[str, Sequence[Buffer], Folder], int]
 
 _BLOCK = 4096
 #: What a step's folder and its smallest files take.
