@@ -7,9 +7,8 @@ from typing import Any
 
 from attrs import asdict
 from probe_runtime.config.config import SECTIONS, Config, keys_of
-from probe_runtime.config.keep import Keep
+from probe_runtime.config.mapping_keys import Keep, Then
 from probe_runtime.config.number_ranges import compact
-from probe_runtime.config.then import Then
 
 __all__ = ["as_mapping"]
 

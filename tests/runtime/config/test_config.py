@@ -17,7 +17,7 @@ from probe_format.suggest import nearest, nearest_names
 from probe_runtime.config.condition import conditions
 from probe_runtime.config.config import Config
 from probe_runtime.config.config_file import load
-from probe_runtime.config.keep import Keep
+from probe_runtime.config.mapping_keys import Keep
 from probe_runtime.config.number_ranges import Numbers, compact, parse_numbers, parse_token_range
 from probe_runtime.config.resolve import resolve
 from probe_runtime.session.preflight import check_rank

@@ -38,7 +38,6 @@ class Notices:
     """What one part of Probe tells the user: each thing once."""
 
     def __init__(self) -> None:
-        """Nothing is told yet."""
         self._told: set[str] = set()
 
     def tell(self, text: str, what: str = "") -> bool:

@@ -59,10 +59,6 @@ def search(
     looking.enter_context(watched(steps, scene))
     _running.append(steps)
     Debugger.gives_way = steps.give_up
-    atexit.register(_end, looking, steps)
+    looking.callback(steps.finish)
+    atexit.register(looking.close)
     return steps
-
-
-def _end(looking: ExitStack, steps: AutoSteps) -> None:
-    steps.finish()
-    looking.close()

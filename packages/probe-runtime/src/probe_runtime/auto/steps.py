@@ -42,9 +42,8 @@ def _sheltered(event: Callable[..., None]) -> Callable[..., None]:
                     raise
                 except unsignalled(Exception) as e:
                     self.met(e)
-        except (
-            BaseException
-        ):  # of the run: the update or call does not begin then, and no event will tell its end
+        except BaseException:
+            # It is of the run: the update or call does not begin then, and no event will tell its end.
             self._regions, self._calls = min(regions, self._regions), min(calls, self._calls)
             raise
 

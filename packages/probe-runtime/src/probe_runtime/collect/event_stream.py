@@ -77,9 +77,8 @@ class EventStream:
             self.off.add(where)
         what = f"recording {what}: "
         try:
-            own = count == 1 and not isinstance(
-                error, OSError
-            )  # an OSError is the machine's fault, not Probe's
+            # An OSError is the machine's fault, not Probe's.
+            own = count == 1 and not isinstance(error, OSError)
             text = "".join(traceback.format_exception(error)) if own else error_text(error)
             self.append(events.fault(where, what + text))
         except unsignalled(Exception):

@@ -6,11 +6,11 @@ from .config_file import ConfigFile, load
 from .cross_checks import path_problem
 from .entries import ConfigEntry, Findings
 from .keys import declared_keys, key
+from .mapping_keys import Then
 from .number_ranges import compact, parse_init_step
 from .resolve import resolve
 from .settings import AllSettings, Settings, StepNumbers
 from .step_rule import StepRule
-from .then import Then
 from .value_checks import Check, Checked, choice, flag
 
 __all__ = [

@@ -6,9 +6,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from .condition import Condition
 from .config import SECTIONS, Config, keys_of
-from .keep import Keep
+from .mapping_keys import Keep, Then
 from .number_ranges import Numbers
-from .then import Then
 
 _TOP = '''"""Give the type of each key of the configuration as an argument, for editors and mypy.
 

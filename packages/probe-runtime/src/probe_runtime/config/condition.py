@@ -5,6 +5,7 @@ No text is run as code.
 """
 
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -21,6 +22,9 @@ Kind = Literal["non_finite", "norm", "spike", "signal", "file", "function"]
 PARTS = ("forward", "backward", "gradients")
 MOMENTS = ("parameters_grad", "optimizer_grad")
 SIGNALS = ("SIGUSR1", "SIGUSR2")
+_SIGNS: Mapping[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
 _EXAMPLE = (
     'Write "non_finite", "norm(parameters_grad) > 1e3", "spike(loss) > 5", "SIGUSR1", "file: PATH" or '
     '"package.module:function".'
@@ -54,12 +58,7 @@ class Condition:
 
     def holds(self, value: float) -> bool:
         """Return whether the comparison is true of a number; never of NaN."""
-        return {
-            ">": value > self.limit,
-            ">=": value >= self.limit,
-            "<": value < self.limit,
-            "<=": value <= self.limit,
-        }[self.sign]
+        return _SIGNS[self.sign](value, self.limit)
 
 
 def conditions(value: object, where: str) -> Checked:

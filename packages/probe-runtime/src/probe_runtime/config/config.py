@@ -8,11 +8,10 @@ import attrs
 from probe_format.task import TASKS, Task
 
 from .condition import Condition, conditions
-from .keep import Keep, kept_steps
 from .keys import IDLE_SECTIONS, Key, declared_keys, key, own_key
+from .mapping_keys import Keep, Then, kept_steps, reaction
 from .number_ranges import Numbers, parse_numbers
 from .step_rule import first_number, step_rule
-from .then import Then, reaction
 from .value_checks import (
     choice,
     choices,

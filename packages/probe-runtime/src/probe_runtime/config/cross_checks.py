@@ -11,6 +11,7 @@ from probe_format.write import check_writable, explain, in_use
 from .condition import Condition
 from .config import Config
 from .entries import LocateKey
+from .keys import CALL_LEVELS
 
 
 def contradictions(config: Config, locate: LocateKey) -> Iterator[Problem]:
@@ -25,10 +26,10 @@ def contradictions(config: Config, locate: LocateKey) -> Iterator[Problem]:
     if config.on_non_finite != "record" and len(config.data_mode & {"input", "output"}) == 1:
         yield Problem(locate("on_non_finite"), "compares what goes into a call with what comes out, and data_mode "
                       "leaves one of them out.", "Remove input or output from data_mode.")  # fmt: skip
-    if config.dump_enable is False and config.level not in _EXAMPLES:
+    if config.dump_enable is False and _has_no_calls(config):
         yield Problem(locate("dump_enable"), f"false has no effect at level {config.level!r}, which would dump.",
                       "Remove it, and do not call start() or save().")  # fmt: skip
-    if config.level in _EXAMPLES:  # L2 has names of its own, debug has no scope
+    if not _has_no_calls(config):  # L2 has names of its own, debug has no scope
         yield from _conditions(config, locate)
         yield from _scope(config.scope, config.level, locate("scope"))
 
@@ -109,7 +110,7 @@ def _call(text: str) -> ApiName | ModuleName | None:
 
 
 def _has_no_calls(config: Config) -> bool:
-    return config.level not in _EXAMPLES
+    return config.level not in CALL_LEVELS
 
 
 def _is_set_without_calls(key: str) -> Callable[[Config], bool]:

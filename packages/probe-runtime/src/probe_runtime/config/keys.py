@@ -49,6 +49,9 @@ def declared_keys(settings: type) -> Mapping[str, Key]:
     return {field.name: field.metadata["key"] for field in attrs.fields(settings) if "key" in field.metadata}
 
 
+CALL_LEVELS = ("L0", "L1", "mix")
+"""The levels that record calls, which may become one another in a running job."""
+
 IDLE_SECTIONS: dict[str, str] = {
     "run_ut": "Dump with task tensor; then `probe check DIR` runs each recorded call again in float64.",
     "acc_check": "Dump with task tensor; then `probe check DIR` runs each recorded call again in float64.",

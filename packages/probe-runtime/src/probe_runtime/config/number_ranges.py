@@ -5,6 +5,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Set
 from itertools import chain
+from typing import TypeGuard
 
 from probe_format.errors import Problem, UsageError
 from probe_format.excerpts import brief
@@ -22,7 +23,10 @@ _MOST = 1_000_000
 
 
 class Numbers(Set[int]):
-    """A set of numbers, kept as the ranges in it and never written out. It iterates in order."""
+    """A set of numbers, kept as the ranges in it and never written out. It iterates in order.
+
+    runs: the ranges of numbers without a gap, which ascend.
+    """
 
     def __init__(self, ranges: Iterable[range] = ()) -> None:
         """Make it of ranges that ascend; those that touch each other become one."""
@@ -35,37 +39,37 @@ class Numbers(Set[int]):
                 runs[-1] = range(runs[-1].start, max(runs[-1].stop, each[-1] + 1))
             else:
                 runs.append(range(each.start, each[-1] + 1))
-        self._runs = runs
+        self.runs = runs
 
     def __contains__(self, number: object) -> bool:
         if not isinstance(number, int):
             return False
-        at = bisect_right(self._runs, number, key=lambda run: run.start)
-        return (at > 0 and number in self._runs[at - 1]) or any(number in each for each in self._strided)
+        at = bisect_right(self.runs, number, key=lambda run: run.start)
+        return (at > 0 and number in self.runs[at - 1]) or any(number in each for each in self._strided)
 
     def __iter__(self) -> Iterator[int]:
         before = -1
-        for number in heapq.merge(chain.from_iterable(self._runs), *self._strided):
+        for number in heapq.merge(chain.from_iterable(self.runs), *self._strided):
             if number != before:
                 yield number
             before = number
 
     def __len__(self) -> int:
-        return sum(1 for _ in self) if self._strided else sum(map(len, self._runs))
+        return sum(1 for _ in self) if self._strided else sum(map(len, self.runs))
 
     def __bool__(self) -> bool:
-        return bool(self._runs or self._strided)
+        return bool(self.runs or self._strided)
 
     def __hash__(self) -> int:
         return hash((self.last, next(iter(self), None)))
 
     def __repr__(self) -> str:
-        return f"Numbers({[*self._runs, *self._strided]})"
+        return f"Numbers({[*self.runs, *self._strided]})"
 
     @property
     def last(self) -> int | None:
         """Return the highest number, None where there is none."""
-        return max((each[-1] for each in (*self._runs[-1:], *self._strided)), default=None)
+        return max((each[-1] for each in (*self.runs[-1:], *self._strided)), default=None)
 
 
 def parse_numbers(value: object, where: str) -> tuple[Numbers, tuple[Problem, ...]]:
@@ -79,14 +83,14 @@ def parse_numbers(value: object, where: str) -> tuple[Numbers, tuple[Problem, ..
         return value, ()
     items = value if isinstance(value, list | tuple) else [value]
     alone = not isinstance(value, list | tuple)
-    ranges: dict[range, None] = {}
+    ranges: set[range] = set()
     problems = []
     for i, item in enumerate(items):
-        found = _parse_item(item, where if alone else f"{where}[{i}]")
-        if isinstance(found, Problem):
-            problems.append(found)
+        found = _parse_item(item)
+        if isinstance(found, range):
+            ranges.add(found)
         else:
-            ranges[found] = None
+            problems.append(Problem(where if alone else f"{where}[{i}]", *found))
     if sum(map(len, ranges)) > _MOST:
         what = f"it has over {_MOST:,} numbers."
         problems.append(Problem(where, what, "Write fewer; to take all, leave the key out."))
@@ -94,75 +98,61 @@ def parse_numbers(value: object, where: str) -> tuple[Numbers, tuple[Problem, ..
     return Numbers(ranges), tuple(problems)
 
 
-def _parse_item(item: object, where: str) -> range | Problem:
+def _parse_item(item: object) -> range | tuple[str, str]:
+    """Return the numbers of one item, or what is wrong with it and what to write."""
     if isinstance(item, bool):
-        return Problem(where, f"{str(item).lower()} is a bool, not a number.", f"Write {int(item)}?")
+        return f"{str(item).lower()} is a bool, not a number.", f"Write {int(item)}?"
     if isinstance(item, int):
-        return range(item, item + 1) if item >= 0 else _negative(item, where)
+        return range(item, item + 1) if item >= 0 else _negative(item)
     if not isinstance(item, str):
         whole = isinstance(item, float) and item.is_integer()
         fix = f"Write {item:.0f}." if whole else f"Write {_EXAMPLES}."
-        return Problem(
-            where, f"{brief(item)} is a {type(item).__name__}, not a whole number or a range.", fix
-        )
+        return f"{brief(item)} is a {type(item).__name__}, not a whole number or a range.", fix
     if len(item) > 40:  # also keeps the text below the limit of int(), 4300 digits
-        return Problem(
-            where, f"{item[:20] + '...'!r} is neither a number nor a range.", f"Write {_EXAMPLES}."
-        )
+        return f"{item[:20] + '...'!r} is neither a number nor a range.", f"Write {_EXAMPLES}."
     if _NUMBER.fullmatch(item):
         return range(int(item), int(item) + 1)
     if _NEGATIVE.fullmatch(item):
-        return _negative(item.strip(), where)
+        return _negative(item.strip())
     if match := _RANGE.fullmatch(item):
-        return _range(item, int(match[1]), int(match[2]), match[3], where)
+        return _range(item, int(match[1]), int(match[2]), match[3])
     if match := _NEARLY_RANGE.fullmatch(item):
         stride = f"/{match[3]}" if match[3] else ""
-        return Problem(where, f"{item!r} is not a range.", f'Did you mean "{match[1]}-{match[2]}{stride}"?')
+        return f"{item!r} is not a range.", f'Did you mean "{match[1]}-{match[2]}{stride}"?'
     if match := _NO_ENDS.fullmatch(item):
-        return Problem(where, f"{item!r} has no ends.", f'Write e.g. "0-100000/{match[1]}".')
-    return Problem(where, f"{item!r} is neither a number nor a range.", f"Write {_EXAMPLES}.")
+        return f"{item!r} has no ends.", f'Write e.g. "0-100000/{match[1]}".'
+    return f"{item!r} is neither a number nor a range.", f"Write {_EXAMPLES}."
 
 
 _EXAMPLES = 'e.g. 3, "4-6", or "0-100/5" for every 5th'
 
 
-def _range(item: str, first: int, last: int, every: str | None, where: str) -> range | Problem:
+def _range(item: str, first: int, last: int, every: str | None) -> range | tuple[str, str]:
     stride, rest = (1, "") if every is None else (int(every), f"/{every}")
     if stride == 0:
-        return Problem(
-            where, f"{item!r} takes every 0th number.", f'Write "{first}-{last}/1", or a higher number.'
-        )
+        return f"{item!r} takes every 0th number.", f'Write "{first}-{last}/1", or a higher number.'
     if last < first:
-        return Problem(where, f"the range {item!r} ends before it begins.", f'Write "{last}-{first}{rest}".')
-    found = range(first, last + 1, stride)
-    try:
-        count = len(found)
-    except OverflowError:
-        count = (last - first) // stride + 1
+        return f"the range {item!r} ends before it begins.", f'Write "{last}-{first}{rest}".'
+    count = (last - first) // stride + 1  # as len(), which takes no more than a machine word
     if count > _MOST:
-        return Problem(
-            where,
-            f"the range {item!r} has {count} numbers, more than {_MOST}.",
-            "Write a shorter one; to take all, leave the key out.",
-        )
-    return found
+        what = f"the range {item!r} has {count} numbers, more than {_MOST}."
+        return what, "Write a shorter one; to take all, leave the key out."
+    return range(first, last + 1, stride)
 
 
-def _negative(item: object, where: str) -> Problem:
-    return Problem(
-        where, f"{brief(item)} is negative.", "Numbers begin at 0; to take all, leave the key out."
-    )
+def _negative(item: object) -> tuple[str, str]:
+    return f"{brief(item)} is negative.", "Numbers begin at 0; to take all, leave the key out."
 
 
 def compact(numbers: Iterable[int]) -> list[int | str]:
     """Return a list of numbers and ranges that `parse_numbers` reads as these numbers: ``[1, "4-6"]``."""
-    runs: list[list[int]] = []
-    for n in sorted(set(numbers)):
-        if runs and n == runs[-1][1] + 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
-    return [a if a == b else f"{a}-{b}" for a, b in runs]
+    runs = Numbers(range(n, n + 1) for n in numbers).runs
+    return [run.start if len(run) == 1 else f"{run.start}-{run[-1]}" for run in runs]
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Return whether a value is a whole number from 0 up; a bool is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def parse_rank_id(value: object, before: int | None = None) -> int | None:
@@ -172,7 +162,7 @@ def parse_rank_id(value: object, before: int | None = None) -> int | None:
     """
     if value is None:
         return before
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if not is_whole(value):
         raise UsageError(f"rank_id must be a whole number from 0 on, not {brief(value)}.")
     return value
 
@@ -189,7 +179,7 @@ def parse_token_range(value: object) -> tuple[int, int] | None:
             f"token_range must be two numbers, [first, last], not {brief(value)}. Write e.g. [1, 3]."
         )
     for n in value:
-        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+        if not is_whole(n):
             raise UsageError(
                 f"token_range {brief(value)}: {brief(n)} is not a whole number from 0 on. Write e.g. [1, 3]."
             )
@@ -201,6 +191,6 @@ def parse_token_range(value: object) -> tuple[int, int] | None:
 
 def parse_init_step(value: object) -> int:
     """Return the step of ``set_init_step(step)``. Raises UsageError when it is not a whole number from 0 up."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if not is_whole(value):
         raise UsageError(f"set_init_step wants a whole number from 0 up; got {brief(value)}.")
     return value

@@ -15,11 +15,10 @@ from probe_format.excerpts import brief
 
 from .config import KEYS, Config
 from .config_file import ConfigFile, load
+from .keys import CALL_LEVELS
 from .resolve import resolve
 
 _FIXED = tuple(name for name, key in KEYS.items() if key.fixed)
-#: The levels that may become one another in a running job.
-_LEVELS = ("L0", "L1", "mix")
 _REMEDY = "Put it back as it was, or close() the debugger and make another."
 
 
@@ -79,9 +78,9 @@ class ConfigSource:
             if self.arguments.get(key) is None and file.get(key) != self._first.get(key):
                 what = f"is {brief(file.get(key))} now, and cannot change in a running job."
                 yield Problem(file.place(key), what, _REMEDY)
-        if config.level != now.level and not {config.level, now.level} <= set(_LEVELS):
+        if config.level != now.level and not {config.level, now.level} <= set(CALL_LEVELS):
             what = f"cannot change from {now.level!r} to {config.level!r} in a running job."
-            yield Problem(file.place("level"), what, f"Write {', '.join(_LEVELS)}.")
+            yield Problem(file.place("level"), what, f"Write {', '.join(CALL_LEVELS)}.")
 
 
 def _absolute(path: Any) -> Any:

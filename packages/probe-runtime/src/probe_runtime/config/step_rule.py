@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from attrs import frozen
-from probe_format.errors import Problem
 from probe_format.excerpts import brief
 from probe_format.suggest import did_you_mean
 
-from .value_checks import Checked
+from .number_ranges import is_whole
+from .value_checks import Checked, refused
 
 #: Each kind of rule -> what is wrong where it has too much or too little after it.
 KINDS = {
@@ -70,15 +70,11 @@ def step_rule(value: object, where: str) -> Checked:
         problem = f"{value!r}: {KINDS[kind]}."
     elif kind == "calls" and not all(which.partition(":")[::2]):
         problem = f"{value!r} names no function."
-    return (value, ()) if problem is None else (None, (Problem(where, problem, f"Write {EXAMPLES}."),))
+    return (value, ()) if problem is None else refused(where, problem, f"Write {EXAMPLES}.")
 
 
 def first_number(value: object, where: str) -> Checked:
     """Check for the number of a step, or "auto"."""
-    if value == "auto":
+    if value == "auto" or is_whole(value):
         return value, ()
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        return None, (
-            Problem(where, f"{brief(value)} is no number of a step.", 'Write a number from 0 up, or "auto".'),
-        )
-    return value, ()
+    return refused(where, f"{brief(value)} is no number of a step.", 'Write a number from 0 up, or "auto".')

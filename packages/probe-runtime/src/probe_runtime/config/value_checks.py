@@ -15,7 +15,8 @@ Check = Callable[[object, str], Checked]
 """Takes the value as given, and where it was given."""
 
 
-def _one(where: str, what: str, remedy: str) -> Checked:
+def refused(where: str, what: str, remedy: str) -> Checked:
+    """Return what a check returns for a value with one problem."""
     return None, (Problem(where, what, remedy),)
 
 
@@ -34,7 +35,7 @@ def flag(value: object, where: str) -> Checked:
     """Check for true or false; 1, "true" and the like are refused."""
     if isinstance(value, bool):
         return value, ()
-    return _one(where, f"{_is(value)}, not a bool.", "Write true or false, without quotes.")
+    return refused(where, f"{_is(value)}, not a bool.", "Write true or false, without quotes.")
 
 
 def choice(*options: str, known: dict[str, str] | None = None) -> Check:
@@ -42,13 +43,13 @@ def choice(*options: str, known: dict[str, str] | None = None) -> Check:
 
     def check(value: object, where: str) -> Checked:
         if not isinstance(value, str):
-            return _one(where, f"{_is(value)}.", f"Write {_listed(options)}.")
+            return refused(where, f"{_is(value)}.", f"Write {_listed(options)}.")
         if value in options:
             return value, ()
         if known and value in known:
-            return _one(where, f"{value!r} is not done by Probe.", known[value])
+            return refused(where, f"{value!r} is not done by Probe.", known[value])
         remedy = f"{did_you_mean(value, options)} Write {_listed(options)}.".strip()
-        return _one(where, f"{value!r} is not known.", remedy)
+        return refused(where, f"{value!r} is not known.", remedy)
 
     return check
 
@@ -81,7 +82,7 @@ def choices(*options: str, alone: str) -> Check:
         kept = frozenset(item for _, item in items)
         if not problems and alone in kept and len(kept) > 1:
             rest = sorted(kept - {alone})
-            return _one(where, f"{alone!r} takes everything, so {rest} beside it says nothing.",
+            return refused(where, f"{alone!r} takes everything, so {rest} beside it says nothing.",
                         f'Write ["{alone}"] or {rest}.'.replace("'", '"'))  # fmt: skip
         return kept or frozenset({alone}), tuple(problems)
 
@@ -114,10 +115,10 @@ def _strings(value: object, where: str, example: str) -> tuple[list[tuple[int, s
 def positive(value: object, where: str) -> Checked:
     """Check for a whole number from 1 up; a bool is refused."""
     if isinstance(value, bool) or not isinstance(value, int):
-        return _one(
+        return refused(
             where, f"{_is(value)}, not a whole number.", "Write digits alone, without a unit, e.g. 100."
         )
-    return (value, ()) if value > 0 else _one(where, f"{value} is not above 0.", "Write 1 or more.")
+    return (value, ()) if value > 0 else refused(where, f"{value} is not above 0.", "Write 1 or more.")
 
 
 def mapping(
@@ -137,7 +138,7 @@ def mapping(
         if isinstance(value, make):
             return value, ()
         if not isinstance(value, Mapping):
-            return _one(where, f"{brief(value)} {what}", example)
+            return refused(where, f"{brief(value)} {what}", example)
         found: dict[str, Any] = {}
         problems: list[Problem] = []
         for name, given in value.items():
@@ -155,29 +156,29 @@ def mapping(
 
 def _path(value: object, where: str, example: str) -> Checked:
     if not isinstance(value, str | os.PathLike):
-        return _one(where, f"{_is(value)}, not a path.", f'Write e.g. "{example}".')
+        return refused(where, f"{_is(value)}, not a path.", f'Write e.g. "{example}".')
     text = os.fspath(value)
     if not isinstance(text, str):
-        return _one(where, f"{text!r} is bytes, not text.", f'Write e.g. "{example}".')
+        return refused(where, f"{text!r} is bytes, not text.", f'Write e.g. "{example}".')
     if not text.strip():
-        return _one(where, "is empty.", f'Write e.g. "{example}", or leave the key out.')
+        return refused(where, "is empty.", f'Write e.g. "{example}", or leave the key out.')
     if "\0" in text:
-        return _one(where, f"{text!r} holds a NUL character.", "No file system takes that; remove it.")
+        return refused(where, f"{text!r} holds a NUL character.", "No file system takes that; remove it.")
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
-        return _one(where, f"{text!a} is not text that a file system takes.", "Write it without escapes.")
+        return refused(where, f"{text!a} is not text that a file system takes.", "Write it without escapes.")
     try:
         return Path(text).expanduser().absolute(), ()
     except RuntimeError as e:  # "~name" of a user that does not exist
-        return _one(where, f"{text!r}: {e}", "Write the path in full.")
+        return refused(where, f"{text!r}: {e}", "Write the path in full.")
 
 
 def output_path(value: object, where: str) -> Checked:
     """Check for a directory to write to, which need not exist. Kept absolute."""
     path, problems = _path(value, where, "./dump_path")
     if path is not None and os.path.exists(path) and not os.path.isdir(path):
-        return _one(where, f"{path} is a file, not a directory.", "Give another path.")
+        return refused(where, f"{path} is a file, not a directory.", "Give another path.")
     return path, problems
 
 
@@ -185,10 +186,9 @@ def tables_address(value: object, where: str) -> Checked:
     """Check for ``parquet``, a folder, or an address with ``://``. Kept as text."""
     if isinstance(value, str) and (value == "parquet" or "://" in value) and "\0" not in value:
         return value, ()
-    if (
-        isinstance(value, str) and value.strip() and os.sep not in value
-    ):  # the name of another form, or a slip
-        return _one(where, f"{value!r} is no address.", "Write parquet, ./tables or e.g. s3://bucket/run.")
+    # The name of another form, or a slip.
+    if isinstance(value, str) and value.strip() and os.sep not in value:
+        return refused(where, f"{value!r} is no address.", "Write parquet, ./tables or e.g. s3://bucket/run.")
     path, problems = output_path(value, where)
     return (None if problems else os.fspath(path)), problems
 
@@ -197,5 +197,5 @@ def source_file(value: object, where: str) -> Checked:
     """Check for an existing file. Kept absolute."""
     path, problems = _path(value, where, "./apis.yaml")
     if path is not None and not path.is_file():
-        return _one(where, f"there is no file {path}.", "Give the path of an existing file.")
+        return refused(where, f"there is no file {path}.", "Give the path of an existing file.")
     return path, problems

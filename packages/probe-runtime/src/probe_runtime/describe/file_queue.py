@@ -16,7 +16,6 @@ class FileQueue:
         self._bound = bound
         self._jobs: deque[tuple[Callable[[], None], int]] = deque()
         self._held = 0
-        self._busy = False
         self._closing = False
         self._pid = os.getpid()
         self._lock = threading.Condition()
@@ -39,7 +38,7 @@ class FileQueue:
         if os.getpid() != self._pid:  # a fork()ed child has a copy of the queue, but not its thread
             return
         with self._lock:
-            while self._jobs or self._busy:
+            while self._jobs:
                 self._lock.wait()
 
     def close(self) -> None:
@@ -59,14 +58,13 @@ class FileQueue:
                     if self._closing:
                         return
                     self._lock.wait()
-                write, nbytes = self._jobs.popleft()
-                self._busy = True
+                write, nbytes = self._jobs[0]  # it stays there until it is written, for flush()
             with contextlib.suppress(Exception):  # the thread must live, or flush() waits for ever
                 write()
             del write  # holds the content
             with self._lock:
+                self._jobs.popleft()
                 self._held -= nbytes
-                self._busy = False
                 self._lock.notify_all()
 
 

@@ -79,7 +79,6 @@ class PackedFiles:
     block = 128
 
     def __init__(self) -> None:
-        """Make nothing yet."""
         self._lock = threading.RLock()
         self._pack: _Pack | None = None
         self._pid = os.getpid()

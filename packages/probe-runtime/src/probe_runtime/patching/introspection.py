@@ -2,11 +2,12 @@
 
 import copy
 import functools
+import io
 import multiprocessing.reduction
 import pickle
 from typing import Any
 
-from .pickles import PICKLER, dumping, dumping_to_file, forking_dumping, loading, loading_from, naming
+from .pickles import PICKLER, dumping, dumping_to_file, forking_dumping, loading, naming
 from .places import Function, Place, original_of, originals_by_id
 from .registry import place
 from .switch import Switch, muted
@@ -28,8 +29,8 @@ def guards(module: type) -> list[Place]:
         place(pickle, "Pickler", naming),
         place(pickle, "dumps", dumping),
         place(pickle, "dump", dumping_to_file, PICKLER),
-        place(pickle, "loads", loading),
-        place(pickle, "load", loading_from),
+        place(pickle, "loads", loading, io.BytesIO),
+        place(pickle, "load", loading),
         place(reduction.ForkingPickler, "dumps", forking_dumping),
         place(reduction, "dump", dumping_to_file, reduction.ForkingPickler),
     ]

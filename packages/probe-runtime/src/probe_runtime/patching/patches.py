@@ -299,9 +299,9 @@ class Patches:
         held = (*kept, *(each.stood for each in self._switch.strays))
         back = Own({id(s.replacement): Stood(None, None, s.replacement, s.original) for s in held})
         if back:
-            for found in find_in_modules(back, self._prepared.scan):
-                found.put()
-            for found in find_in_namespaces(back, chain.from_iterable(map(self._namespaces, self._models))):
+            namespaces = chain.from_iterable(map(self._namespaces, self._models))
+            in_modules = find_in_modules(back, self._prepared.scan)
+            for found in (*in_modules, *find_in_namespaces(back, namespaces)):
                 found.put()
 
 

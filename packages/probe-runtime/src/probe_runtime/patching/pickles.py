@@ -8,6 +8,7 @@ import io
 import multiprocessing.reduction
 import pickle
 import sys
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -131,26 +132,15 @@ class OriginalsUnpickler(pickle.Unpickler):
         return original_of(super().find_class(module, name))
 
 
-def loading(original: Function) -> Function:
-    if original not in _PYTHONS:
-        return quiet(original)
-
-    @functools.wraps(original)
-    def loads(data: Any, /, **options: Any) -> Any:
-        with muted():
-            return OriginalsUnpickler(io.BytesIO(data), **options).load()
-
-    return loads
-
-
-def loading_from(original: Function) -> Function:
+def loading(original: Function, opened: Callable[[Any], Any] | None = None) -> Function:
+    """Return a load that gives originals. opened: makes a file of what it is given, where that is none."""
     if original not in _PYTHONS:
         return quiet(original)
 
     @functools.wraps(original)
     def load(file: Any, **options: Any) -> Any:
         with muted():
-            return OriginalsUnpickler(file, **options).load()
+            return OriginalsUnpickler(file if opened is None else opened(file), **options).load()
 
     return load
 

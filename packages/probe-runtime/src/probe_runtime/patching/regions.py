@@ -123,18 +123,11 @@ class Regions:
             if self._compiling() or self._started is None:
                 return original(*args, **kwargs)
             if not self._in_quiet.is_recorded(name, call):
-                self._count(reason)
+                self._quiet.setdefault(reason, Tally()).add()
             with self._in_quiet.call(name, call), muted():
                 return original(*args, **kwargs)
 
         return call
-
-    def _count(self, reason: str) -> None:
-        try:
-            times = self._quiet[reason]
-        except KeyError:
-            times = self._quiet.setdefault(reason, Tally())
-        times.add()
 
     def outside(self, closure: Callable[..., Any]) -> Callable[..., Any]:
         """Return a closure of the user's, which runs the model, such that it runs outside of the open nodes.

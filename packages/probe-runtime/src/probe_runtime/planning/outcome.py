@@ -12,9 +12,10 @@ from probe_format.excerpts import cut
 from probe_runtime.config.config import Config
 from probe_runtime.config.config_file import load
 from probe_runtime.config.cross_checks import earlier_dump, earlier_ranks
+from probe_runtime.config.keys import CALL_LEVELS
 from probe_runtime.config.resolve import resolve
 from probe_runtime.describe.tensor_store import OwnFiles, PackedFiles
-from probe_runtime.watch.budget import in_blocks
+from probe_runtime.watch.budget import free_bytes, in_blocks
 
 from .counted_files import CountedFiles
 from .dump_plan import DumpPlan, size_text
@@ -30,7 +31,7 @@ def wanted(config: Config | Mapping[str, Any] | str | Path, *, collecting: bool)
     """
     if not isinstance(config, Config):
         config = resolve(load(str(config)) if isinstance(config, (str, Path)) else config)
-    if config.level not in ("L0", "L1", "mix"):
+    if config.level not in CALL_LEVELS:
         raise UsageError(f"Levels L0, L1 and mix can be planned; this configuration's is {config.level}.")
     if collecting:
         raise UsageError("A dump is being made here. Plan before start(), or after stop().")
@@ -119,12 +120,10 @@ def _unmatched(reports: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str, tu
 
 
 def _disk_free(path: Path) -> int | None:
-    """Return the bytes that are free where ``path`` is or would be made; None where that is not known."""
     try:
-        state = os.statvfs(_nearest(path))
+        return free_bytes(path)
     except OSError:
         return None
-    return state.f_bavail * state.f_frsize
 
 
 def _obstacles(plan: DumpPlan, config: Config) -> Iterator[str]:

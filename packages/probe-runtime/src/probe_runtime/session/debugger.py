@@ -11,6 +11,7 @@ from probe_format.errors import UsageError
 
 from probe_runtime.collect.work_label import WorkLabel
 from probe_runtime.config.config import Config
+from probe_runtime.config.keys import CALL_LEVELS
 from probe_runtime.config.source import ConfigSource
 from probe_runtime.notice import notice
 
@@ -111,7 +112,7 @@ class Debugger:
 
         text: the label, None for none.
         """
-        if (level := self._session.config.level) in ("debug", "L2"):
+        if (level := self._session.config.level) not in CALL_LEVELS:
             notice(f"Probe: label() has no effect at level {level}: it is for the calls of L0, L1 and mix.")
         return WorkLabel(text)
 

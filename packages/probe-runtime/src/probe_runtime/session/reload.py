@@ -23,7 +23,6 @@ class Reload:
     """
 
     def __init__(self, source: ConfigSource) -> None:
-        """Follow it from now on."""
         self.source = source
         self._complaint = ""
         if source.path is None:

@@ -38,9 +38,8 @@ from .token_gate import TokenGate
 _live: weakref.WeakSet[Session] = weakref.WeakSet()
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_turn = (
-    threading.RLock()
-)  # held by each call: of two at once, what one puts in place for a step would stay there
+#: Held by each call: of two at once, what one puts in place for a step would stay there.
+_turn = threading.RLock()
 os.register_at_fork(after_in_child=_turn._at_fork_reinit)  # type: ignore[attr-defined]
 
 

@@ -47,16 +47,17 @@ class Budget:
     processes: returns how many processes write there.
     ring: the steps that stay; None where all do.
     written: the bytes of the steps that have ended and still exist.
+    is_over: whether the last step ended early, or was not begun, for want of room.
     """
 
     config: Config
     processes: Callable[[], int]
     ring: Ring | None = None
     written: int = 0
+    is_over: bool = False
     _share: int = 0
     _numbers: int = 0
     _files: int = 0
-    _is_over: bool = False
     _sizes: dict[tuple[Path, ...], int] = field(factory=dict)
     _notices: Notices = field(factory=Notices)
 
@@ -83,11 +84,11 @@ class Budget:
         left, why = self.make_room(need, step)
         if left < need:
             step.over = f"{why}, so nothing is recorded until there is room"
-            if self._is_over:
+            if self.is_over:
                 return None
-            self._is_over = True
+            self.is_over = True
             return step
-        self._is_over = False
+        self.is_over = False
         left, why = self.left(0, near=True)
         if self.config.wants_files and left < self._files + need:
             step.end_files(why, "all")
@@ -124,7 +125,7 @@ class Budget:
             words = f"max_bytes: {so_far:,} of {share:,} bytes are written{of_all}"
             found.append((share - so_far - near * share // _NEAR, words))
         if wanted is not None:
-            free = _free(self.config.dump_path)
+            free = free_bytes(self.config.dump_path)
             words = f"min_free_bytes: {free:,} bytes are free, and {wanted:,} are to stay free"
             found.append((free - wanted - near * wanted // _NEAR, words))
         return min(found)
@@ -149,10 +150,6 @@ class Budget:
         """Return how many bytes a step may still need for its numbers. numbers: bytes of its journal."""
         whole = max(numbers, self._numbers or _AHEAD * numbers)
         return _COPIES * whole - numbers + _CLOSING + self.tables
-
-    def end_in_step(self) -> None:
-        """Take that a step has ended early."""
-        self._is_over = True
 
     def end_files(self, why: str) -> None:
         """Say once that tensors have no files for now."""
@@ -209,7 +206,7 @@ class Allowance:
             owed = (_COPIES - 1) * self.numbers + _CLOSING + self.budget.tables
             left, why = self.budget.make_room(owed, self)
             if left < owed:
-                self.budget.end_in_step()
+                self.budget.is_over = True
                 raise NoRoom(f"{why}, so nothing more is recorded until there is room")
             return size + min(_MOST, max(_BLOCK, (left - owed) // (2 * _COPIES)))
 
@@ -255,10 +252,10 @@ def _size_without_tensors(directory: Path) -> int:
     return size
 
 
-def _free(path: Path) -> int:
-    """Return how many bytes are free where a folder is, or is to be."""
+def free_bytes(path: Path) -> int:
+    """Return how many bytes are free where a folder is, or is to be. Raises OSError where nobody knows."""
     try:
         state = os.statvfs(path)
-    except FileNotFoundError:  # somebody has removed it
-        return _free(path.parent)
+    except (FileNotFoundError, NotADirectoryError):  # it is not there yet, or somebody has removed it
+        return free_bytes(path.parent)
     return state.f_bavail * state.f_frsize

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import define, field
 from probe_format.errors import ConfigError, Problem
 from probe_format.excerpts import cut, error_text, unsignalled
 from probe_format.watch import KINDS
@@ -25,20 +24,6 @@ from .step_seen import StepSeen
 WINDOW, FEWEST = 100, 10
 
 
-@define
-class RunningMedian:
-    """The median of the last finite values."""
-
-    _values: deque[float] = field(factory=lambda: deque(maxlen=WINDOW))
-
-    def add(self, value: float) -> float | None:
-        """Add a value. Return the median of those before it; None where they are too few or it is not above 0."""
-        median = statistics.median(self._values) if len(self._values) >= FEWEST else 0.0
-        if math.isfinite(value):
-            self._values.append(value)
-        return median if median > 0 else None
-
-
 class Judges:
     """Find the conditions that a step meets, and keep what they need from one step to the next."""
 
@@ -48,17 +33,13 @@ class Judges:
         self._functions = {c: _function(c) for c in conditions if c.kind == "function"}
         self._files = {c.subject: os.path.abspath(c.subject) for c in conditions if c.kind == "file"}
         self._there = {path: os.path.lexists(path) for path in self._files.values()}
-        self._medians = {c.subject: RunningMedian() for c in conditions if c.kind == "spike"}
+        #: The last finite values, of which a spike is above the median.
+        self._finite = {c.subject: deque[float](maxlen=WINDOW) for c in conditions if c.kind == "spike"}
         self._spikes: dict[str, str] = {}
         self._values: dict[str, float] = {}
         self._tell = Notices().tell
         self._signals = Signals(c.subject for c in conditions if c.kind == "signal")
         self._came: set[str] = set()
-
-    @property
-    def moments(self) -> frozenset[str]:
-        """Return the gradients of parameters that the conditions look at."""
-        return frozenset(c.subject for c in self._conditions if c.kind == "norm")
 
     def close(self) -> None:
         """Put back what the signals did before."""
@@ -66,16 +47,16 @@ class Judges:
 
     def observe(self, name: str, value: Any) -> None:
         """Take a value of the run."""
-        if not (self._medians or self._functions):
+        if not (self._finite or self._functions):
             return
         try:
             number = self._values[name] = float(value.detach() if hasattr(value, "detach") else value)
         except unsignalled(Exception) as error:
             self._tell(f"observe({name!r}) was given no number ({error_text(error)}), and has no effect.")
             return
-        if (median := self._medians.get(name)) is None:
+        if name not in self._finite:
             return
-        usual = median.add(number)
+        usual = self._usual(name, number)
         for condition in self._conditions:
             if condition.kind == "spike" and condition.subject == name and condition.text not in self._spikes:
                 if not math.isfinite(number):
@@ -84,9 +65,17 @@ class Judges:
                     times = f"{number / usual:.3g} times its running median {usual:.6g}"
                     self._spikes[condition.text] = f"{name} is {number:.6g}, {times}"
 
+    def _usual(self, name: str, value: float) -> float | None:
+        """Return the median of the values before this one; None where they are too few or it is not above 0."""
+        before = self._finite[name]
+        median = statistics.median(before) if len(before) >= FEWEST else 0.0
+        if math.isfinite(value):
+            before.append(value)
+        return median if median > 0 else None
+
     def watched(self, row: WatchedRow) -> None:
         """Take the row of a step (task `watch`): the norm of each kind is a value, if the run gave none so named."""
-        wanted = KINDS if self._functions else [kind for kind in KINDS if kind in self._medians]
+        wanted = KINDS if self._functions else [kind for kind in KINDS if kind in self._finite]
         for kind in wanted:
             if kind not in self._values and (norms := row.norms(kind)):
                 self.observe(kind, math.hypot(*norms))

@@ -22,7 +22,6 @@ class Ring:
     """
 
     def __init__(self, last: int) -> None:
-        """Keep nothing yet."""
         self.last = last
         self._steps: deque[tuple[int, _Written]] = deque()
         self._pid = os.getpid()
@@ -49,7 +48,14 @@ class Ring:
     def _remove_first(self) -> Path:
         _, step = self._steps.popleft()
         for directory, inode in step.items():
-            self._remove(directory, inode)
+            try:
+                discard(directory, inode)
+            except unsignalled(Exception) as error:
+                self._notices.tell(
+                    f"{directory} cannot be removed, and stays: {error_text(error)}. So may later steps that keep "
+                    "would remove.",
+                    "a step that stays",
+                )
         return next(iter(step))
 
     @property
@@ -67,16 +73,6 @@ class Ring:
         staying = tuple(number for number in self.held if number <= last)
         self._steps = deque(each for each in self._steps if each[0] > last)
         return staying
-
-    def _remove(self, directory: Path, inode: tuple[int, int]) -> None:
-        try:
-            discard(directory, inode)
-        except unsignalled(Exception) as error:
-            self._notices.tell(
-                f"{directory} cannot be removed, and stays: {error_text(error)}. So may later steps that keep "
-                "would remove.",
-                "a step that stays",
-            )
 
 
 def _inode(directory: Path) -> tuple[int, int] | None:

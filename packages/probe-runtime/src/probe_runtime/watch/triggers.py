@@ -47,6 +47,8 @@ class Triggers:
         self._pid = os.getpid()
         self._notices = Notices()
         self.observe = self._judges.observe
+        self.moments = frozenset(each.subject for each in config.when if each.kind == "norm")
+        """The gradients of parameters that the conditions look at."""
         self.take(config, None)
 
     def take(self, config: Config, ring: Ring | None) -> None:
@@ -59,11 +61,6 @@ class Triggers:
         config = evolve(config, **raised)
         self.config = evolve(config, tensor_list=()) if config.kind.files else config  # files of every tensor
         """The configuration of the steps that are dumped because of a trigger."""
-
-    @property
-    def moments(self) -> frozenset[str]:
-        """Return the gradients of parameters that the conditions look at."""
-        return self._judges.moments
 
     def skipped(self, skips: Callable[[], bool]) -> None:
         """Take an update that a loss scaler may have skipped. skips: returns whether it has."""

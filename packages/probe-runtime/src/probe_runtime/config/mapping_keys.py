@@ -1,12 +1,27 @@
-"""Hold and check the configuration's key `then`: what happens when a condition (of the key `when`) is met.
+"""Hold and check the configuration's keys whose values are mappings: `keep` and `then`.
 
-It says at which level and task the next steps are dumped, how many they are, and how often this happens.
+`keep` says how many of the steps that were dumped last stay on the disk. `then` says what happens when a condition
+(of the key `when`) is met: at which level and task the next steps are dumped, how many, and how often.
 """
 
 from attrs import frozen
 from probe_format.task import DUMPING, TASKS
 
+from .keys import CALL_LEVELS
 from .value_checks import choice, mapping, positive
+
+
+@frozen
+class Keep:
+    """Which steps stay. last: how many, the newest ones."""
+
+    last: int
+
+
+kept_steps = mapping(
+    Keep, {"last": positive}, "does not say which steps stay.", "Write {last: 5}.", required=["last"]
+)
+"""Checks for ``{last: K}``."""
 
 
 @frozen
@@ -32,7 +47,7 @@ class Then:
 reaction = mapping(
     Then,
     {
-        "level": choice("L0", "L1", "mix"),
+        "level": choice(*CALL_LEVELS),
         "task": choice(*(name for name in DUMPING if TASKS[name].values)),
         "steps": positive,
         "times": positive,
