@@ -44,9 +44,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _follow(arguments: argparse.Namespace) -> int:
     if arguments.to != "parquet":
-        raise UsageError(
-            f"--follow writes Parquet. For {arguments.to} run it without, when the job has ended."
-        )
+        how = f"For {arguments.to} run it without, when the job has ended."
+        raise UsageError(f"--follow writes Parquet. {how}")
     if arguments.folder:
         os.nice(max(0, 10 - os.nice(0)))  # the run goes first
     dump, store = Path(arguments.dir).absolute(), Store(arguments.output)

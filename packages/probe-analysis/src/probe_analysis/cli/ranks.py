@@ -32,9 +32,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "dir", help="a dump_path or a step folder with several ranks, or the tables that probe export wrote"
-    )
+    dump = "a dump_path or a step folder with several ranks, or the tables that probe export wrote"
+    parser.add_argument("dir", help=dump)
     add_part(parser, rank="")
     groups = "which ranks are replicas, as '0,2 1,3' or '0-3 4-7'; found out from the weights without"
     parser.add_argument("--groups", nargs="+", default=[], metavar="RANKS", help=groups)

@@ -253,9 +253,8 @@ def _updated(sheet: Sheet) -> Iterator[frozenset[tuple[str, str, int]]]:
     }
     seen: dict[Hashable, frozenset[tuple[str, str, int]]] = {}
     orders = [call.order for call in calls if call.kind in GRADIENTS]
-    for run, codes, own in zip(
-        sheet.runs, sheet.codes[:, taken].tolist(), sheet.codes[:, weights].tolist(), strict=True
-    ):
+    both = sheet.codes[:, taken].tolist(), sheet.codes[:, weights].tolist()
+    for run, codes, own in zip(sheet.runs, *both, strict=True):
         hit = bytes(map({*codes}.__contains__, own))
         forms = tuple(run.forms[order].tensors for order in orders)
         if (hit, forms) not in seen:

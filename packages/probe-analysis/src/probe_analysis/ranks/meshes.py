@@ -56,7 +56,8 @@ Meshes = dict[str, dict[Place, Placed]]
 def placed_by(sheet: Sheet) -> Meshes:
     """Return the DTensors of runs that make the same calls, by their meshes."""
     orders = _placed_in_layout(sheet.layout).union(order for _, order in sheet.odd)
-    return joined({}, *(_placed_by(run, sorted(orders)) for run in sheet.runs)) if orders else {}
+    in_order = tuple(sorted(orders))
+    return joined({}, *(_placed_by(run, in_order) for run in sheet.runs)) if orders else {}
 
 
 @lru_cache(maxsize=4)
@@ -69,9 +70,8 @@ def _placed_by(run: CompactRun, orders: Sequence[int]) -> Meshes:
     """Return the DTensors of some records."""
     found: Meshes = {}
     rank = run.rank.number or 0
-    for order, mesh, number, place in _placed(
-        run.calls, tuple(run.forms[order] for order in orders), tuple(orders)
-    ):
+    forms = tuple(run.forms[order] for order in orders)
+    for order, mesh, number, place in _placed(run.calls, forms, orders):
         call = run.calls[order]
         slot, side, base, *_ = run.forms[order].tensors[number]
         tensor = run.tensor(order, number)

@@ -92,9 +92,8 @@ def weights_of(cohort: Cohort) -> dict[Weight, Cell]:
             continue
         for slot, side, base, *_ in cohort.lead.form(call).tensors:
             name = slot.partition(".")[2]
-            mine = side == "parameter" and slot.startswith(
-                "parameters."
-            )  # tables in buffers are alike everywhere
+            # Tables in buffers are alike everywhere.
+            mine = side == "parameter" and slot.startswith("parameters.")
             if mine and (call.path, name) not in seen and not is_divided(base):
                 seen.add((call.path, name))
                 found[Weight(call.name, call.path, call.what, name)] = call.order, slot, "held"
@@ -172,9 +171,7 @@ def _alike(cohorts: Mapping[int, Cohort], weights: Weights) -> list[int]:
     for bits, tensors in sorted(classes, key=lambda each: lowest(each[0])):
         # What is filled with one number (a new norm's weight) says nothing.
         telling = {w: t for w, t in tensors.items() if t.get("Max") != t.get("Min")} or tensors
-        marks: _Marks = {
-            weight: (mark(tensor), math.prod(tensor["shape"])) for weight, tensor in telling.items()
-        }
+        marks: _Marks = {w: (mark(t), math.prod(t["shape"])) for w, t in telling.items()}
         for other, members in groups:
             same = sum(size for w, (own, size) in marks.items() if other.get(w, (None, 0))[0] == own)
             if 2 * same > max(sum(size for _, size in m.values()) for m in (marks, other)):

@@ -93,9 +93,8 @@ class _RanksOfStep:
             return  # paired by their groups instead
         row = self._row(call, joint)
         taken: set[int] = set()
-        for expected in chain(
-            given.look(call, row), self._asked(row), self._of_replicas(row, updates, taken)
-        ):
+        every = given.look(call, row), self._asked(row), self._of_replicas(row, updates, taken)
+        for expected in chain(*every):
             ranks = all_of(expected.held or {})
             found = self.compare(call, expected, partial(self._unreduced, row, expected.slot))
             if found is not None:
@@ -260,16 +259,14 @@ class _RanksOfStep:
             piles = row.piles(first, slot, "own")
             for name, (bits, _) in (piles or {}).items():
                 own[str(name)] = own.get(str(name), 0) | bits
-        tensor = held[min(held, key=lowest)]
-        lead = next(
-            self.cohorts[first].lead for first, bits in row.members.items() if bits & min(held, key=lowest)
-        )
+        some = min(held, key=lowest)
+        lead = next(self.cohorts[first].lead for first, bits in row.members.items() if bits & some)
         same = [
             f"{call.name}.{x[0]}"
             for call in lead.calls
             if call.kind == "parameters_grad"
             for x in lead.form(call).tensors
-            if x[2]["shape"] == tensor["shape"]
+            if x[2]["shape"] == held[some]["shape"]
         ]
         return unreduced(held, own, same)
 

@@ -121,9 +121,8 @@ def values_of(tensor: Tensor) -> Array:
     except FormatError as error:
         raise ProbeError(f"a file cannot be read: {error}") from error
     if found.shape != tensor.shape:
-        raise ProbeError(
-            f"a file is not of its record: {tensor.slot} has the shape {tensor.shape}, its file {found.shape}"
-        )
+        shapes = f"{tensor.slot} has the shape {tensor.shape}, its file {found.shape}"
+        raise ProbeError(f"a file is not of its record: {shapes}")
     return found
 
 

@@ -225,9 +225,8 @@ def _with_shared(tensor: Tensor) -> tuple[str, ...]:
 
 def _flat(result: Any) -> Iterator[tuple[ValuePath, Any]]:
     """Yield what a function returned, by the places that records have for it (spec/dump.md)."""
-    todo: list[tuple[ValuePath, Any]] = [
-        (("output",), result if isinstance(result, tuple | list) else [result])
-    ]
+    values = result if isinstance(result, tuple | list) else [result]
+    todo: list[tuple[ValuePath, Any]] = [(("output",), values)]
     for path, value in todo:  # which grows
         if isinstance(value, tuple | list):
             todo += [((*path, n), x) for n, x in enumerate(value)]
@@ -256,9 +255,8 @@ def _farthest(
             why = f"it returns something else here: {tensor.slot} has the shape {exact.shape}, not {recorded.shape}"
             return Replayed(call, why=why)
         error = error_of(recorded, exact, moved, tensor.dtype, unit)
-        found.append(
-            Replayed(call, tensor.slot, tensor.dtype, error, _limit_of(unit, sizes, max(1, exact.size)))
-        )
+        limit = _limit_of(unit, sizes, max(1, exact.size))
+        found.append(Replayed(call, tensor.slot, tensor.dtype, error, limit))
     return max(found, key=lambda each: each.units / each.limit)
 
 
