@@ -103,11 +103,10 @@ def align(a: CompactRun, b: CompactRun, mapping: Mapping | None = None) -> Align
     (tops, around), (others, beside) = forest(a), forest(b)
     ones, outer = without_outer(tops, others)
     twos, other = without_outer(others, tops)
-    wrappers = [*around, *beside, *(call for call in (outer, other) if call is not None)]
     state.match(ones, twos)
-    state.match_wrappers(wrappers)
+    state.match_wrappers(around + outer, beside + other)
     state.match_rest()
-    return state.found(wrappers)
+    return state.found(around + beside + outer + other)
 
 
 def _wraps(call: Call, wrappers: set[str], paths: set[str]) -> bool:
@@ -201,10 +200,10 @@ class _Alignment:
         if back in self.a.by_name and its in self.b.by_name:
             self.pairs[back] = Pair(self.a.by_name[back], self.b.by_name[its], how)
 
-    def match_wrappers(self, wrappers: Sequence[Call]) -> None:
-        seconds = {call.name: call for call in wrappers if self.b.by_name.get(call.name) is call}
-        for call in wrappers:
-            if call.name in seconds and self.a.by_name.get(call.name) is call:
+    def match_wrappers(self, ones: Sequence[Call], twos: Sequence[Call]) -> None:
+        seconds = {call.name: call for call in twos}
+        for call in ones:
+            if call.name in seconds:
                 self._take(call, seconds[call.name], "name")
 
     def match_rest(self) -> None:

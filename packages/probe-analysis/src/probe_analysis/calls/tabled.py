@@ -367,7 +367,6 @@ def statistic(key: str, x: Any, dtype: str) -> Any:
 
 
 def _tensor(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tensor object that a row is of."""
     skip = ("record", "slot_order", "slot", "recompute", "backward_pass", "extra")
     told = ((name, value) for name, value in row.items() if value is not None and name not in skip)
     found = {KEY_OF.get(name, name): value for name, value in told}

@@ -24,16 +24,9 @@ from .options import part
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.follow:
         return _follow(arguments)
+    how = {"form": arguments.to, "overwrite": arguments.overwrite, "filter": arguments.filter}
     with shown("export", "records") as progress:
-        found = export(
-            arguments.dir,
-            arguments.output,
-            form=arguments.to,
-            **part(arguments),
-            filter=arguments.filter,
-            overwrite=arguments.overwrite,
-            progress=progress,
-        )
+        found = export(arguments.dir, arguments.output, **how, **part(arguments), progress=progress)
     say(*_story(found))
     for what, why in found.errors:
         tell(f"probe export: could not read {what}: {why}")

@@ -17,17 +17,12 @@ _CODES = {"agree": 0, "disagree": 1, "nothing compared": 2}
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    groups = [_group(text) for text in arguments.groups]
+    how = {"agree": arguments.agree, "tolerance": arguments.tolerance, "engine": engine(arguments)}
     with shown("ranks", "calls") as progress:
-        found = ranks(
-            arguments.dir,
-            step=arguments.step,
-            groups=[_group(text) for text in arguments.groups],
-            agree=arguments.agree,
-            tolerance=arguments.tolerance,
-            engine=engine(arguments),
-            progress=progress,
-        )
-    show("ranks", found, arguments, _story(found), [*found.rows()], "more, most of which follow", found.row)
+        found = ranks(arguments.dir, step=arguments.step, groups=groups, **how, progress=progress)
+    rows = [*map(found.row, found.rows())]
+    show("ranks", found, arguments, _story(found), rows, "more, most of which follow")
     return _CODES[found.state]
 
 

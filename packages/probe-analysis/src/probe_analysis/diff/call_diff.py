@@ -359,7 +359,6 @@ class Comparison:
 
 
 def _is_blind(call: Call, form: RecordForm) -> bool:
-    """Return whether the record says nothing of what the call was given."""
     return call.kind in ("module", "api") and form.is_blind
 
 

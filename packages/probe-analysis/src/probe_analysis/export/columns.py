@@ -82,8 +82,6 @@ def _double(value: Any) -> float | None:
     value = number(value)
     if isinstance(value, float):
         return value
-    if isinstance(value, bool):
-        return float(value)
     return float(value) if isinstance(value, int) and abs(value) <= 2**53 else None
 
 

@@ -55,7 +55,7 @@ def rows_of(run: Run, call: Call) -> Rows:
     for keys, value in leaves(found):
         if len(keys) == 1 and keys[0] in scalars:
             continue
-        row = {**_where(call), **place(keys, call.kind), "slot_order": len(tensors) + len(arguments)}
+        row = {**_place(keys, call), "slot_order": len(tensors) + len(arguments)}
         if is_tensor(value):
             tensors.append({**row, **tensor_cells(value), "file": _file(Tensor(record, keys, value))})
         else:
@@ -79,14 +79,6 @@ def _named(record: Record) -> Row:
     return {"prefix": name.prefix, **own, "call_number": name.count or 0, "direction": direction}
 
 
-def _where(call: Call) -> Row:
-    """Return the cells on the place of a value in a call's record, unless its keys (`place`) say otherwise."""
-    if call.kind == "debug":
-        return {}
-    passes = {"backward_pass": 0} if call.backward and call.kind not in GRADIENTS else {}
-    return {"gradient": call.backward, "recompute": False, **passes}
-
-
 def _file(tensor: Tensor) -> str | None:
     """Return the path of a tensor's file; None where it has none, or where its name leads out of the dump."""
     try:
@@ -101,17 +93,16 @@ _ROLES = {"input": "input", "output": "output"}
 _ROLES |= {"input_args": "input", "input_kwargs": "kwarg", "parameters": "parameter", "buffers": "parameter"}
 
 
-def place(keys: ValuePath, kind: str) -> dict[str, Any]:
-    """Return the columns that say where a value stands.
-
-    keys: its place in the record, as ``("input_args", 0)``.
-    kind: of the record: ``api``, ``module``, ``parameters_grad``, ``optimizer_grad`` or ``debug``.
-    """
-    found: dict[str, Any] = {"slot": path_text(keys)}
-    if kind == "debug":
+def _place(keys: ValuePath, call: Call) -> Row:
+    """Return the cells that say where a value stands. keys: its place in the record, as ``("input_args", 0)``."""
+    found: Row = {"slot": path_text(keys)}
+    if call.kind == "debug":
         return {**found, "role": "saved", "path": path_text(keys)}
-    if kind in GRADIENTS:
+    found |= {"gradient": call.backward, "recompute": False}
+    if call.kind in GRADIENTS:
         return {**found, "role": "gradient", "path": path_text(keys[:1])}
+    if call.backward:
+        found["backward_pass"] = 0
     if keys[:1] == ("recompute",):
         found["recompute"] = True
         keys = keys[1:]

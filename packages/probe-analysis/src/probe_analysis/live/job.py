@@ -130,7 +130,6 @@ def _curves(files: list[WatchFile]) -> Iterator[Curve]:
 
 
 def _bad(files: list[WatchFile]) -> Iterator[str]:
-    """Yield what is not finite in the first bad row of each rank."""
     for file in files:
         row = next((row for row in file.rows if file.bad(row)), None)
         if row is None:

@@ -62,12 +62,10 @@ def placed_by(sheet: Sheet) -> Meshes:
 
 @lru_cache(maxsize=4)
 def _placed_in_layout(layout: Layout) -> frozenset[int]:
-    """Return the records that hold a DTensor."""
     return frozenset(order for order, _, _, base in layout.places if is_placed(base))
 
 
 def _placed_by(run: CompactRun, orders: Sequence[int]) -> Meshes:
-    """Return the DTensors of some records."""
     found: Meshes = {}
     rank = run.rank.number or 0
     forms = tuple(run.forms[order] for order in orders)

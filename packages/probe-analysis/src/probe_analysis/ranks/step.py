@@ -18,7 +18,7 @@ from .expected import Expected, is_divided, reason_of
 from .given import Given, JointRow, inputs_of
 from .groups import is_collective
 from .held import Held, Kind, Piles, all_of, lowest, ranks_in, within
-from .judge import absence, judged
+from .judge import More, absence, judged
 from .marks import sums_in
 from .replicas import History, Replicas, Shares, note_inputs, shares_of
 from .side_by_side import Joint, Missing, collective, rows_of, stop_of
@@ -212,24 +212,17 @@ class _RanksOfStep:
             self._around[lead.label] = frozenset(name for call in calls for name in call.modules)
         return self._around[lead.label]
 
-    def compare(
-        self, call: Call, expected: Expected, more: partial[tuple[int, str]] | None = None
-    ) -> Disagreement | None:
+    def compare(self, call: Call, expected: Expected, more: More | None = None) -> Disagreement | None:
         """Return where ranks disagree on a tensor or an argument that they should agree on; None where they agree."""
         ranks = all_of(expected.held or {})
         reason, groups = expected.reason, self.replicas.of(call)
         number = next((number for number, group in enumerate(groups) if group & ranks), -1)
         key = call.name, expected.slot, number
-        further = (
-            more
-            if reason == "update"
-            else (lambda _: (0, self._since(key, ranks)))
-            if reason == "weight"
-            else None
-        )
+        further: Mapping[str, More | None]
+        further = {"update": more, "weight": lambda _: (0, self._since(key, ranks))}
         if reason not in ("form", "argument") and len(sums_in(expected.held or {})) > 1:
             self._note_sums()
-        answer = judged(self.summary.step, call, expected, self.summary.tolerance, further)
+        answer = judged(self.summary.step, call, expected, self.summary.tolerance, further.get(reason))
         # Where no module's weights are recorded, only the function says what is a weight: it must have agreed before.
         is_known = reason != "weight" or self.history.weights or key in self.history.agreed
         if answer is False or (answer is not True and not is_known):
