@@ -15,13 +15,11 @@ from probe_analysis.calls.run import Call
 from probe_analysis.compare.level import LIMITS, own_level
 
 from .expected import Expected, is_placed
-from .held import Piles, joined, united
+from .held import MOST, Piles, joined, united
 from .marks import held_in, mark
 from .sheet import Layout, Sheet
 from .side_by_side import collective
 
-#: How many contents are kept of one tensor.
-_MOST = 256
 #: Which part of a tensor a rank has: its coordinates on the mesh, None for each dimension along which the tensor is
 #: replicated. None in place of all of them is the whole tensor.
 Cut = tuple[Hashable, ...] | None
@@ -42,7 +40,7 @@ class Placed:
     def with_(self, other: Placed) -> Placed:
         one = self if self.rank < other.rank else other
         cuts = {**self.parts, **other.parts}
-        parts = {cut: united(self.parts.get(cut, {}), other.parts.get(cut, {}), _MOST) for cut in cuts}
+        parts = {cut: united(self.parts.get(cut, {}), other.parts.get(cut, {}), MOST["held"]) for cut in cuts}
         return Placed(one.call, one.rank, one.side, parts)
 
 

@@ -326,12 +326,15 @@ def shares_of(cohorts: Mapping[int, Cohort], replicas: Replicas, history: Histor
     """Return what the optimizers of the groups of replicas update."""
     shares = _shares_in(cohorts, replicas.groups)
     updated = (each for cohort in cohorts.values() for _, each in (cohort.piles(_UPDATED) or {}).values())
-    if len(shares.same) < len(replicas.groups) and any(updated):
-        _note_shares(label, cohorts, history, shares)
+    cut = any(cohort.lead.was_cut for cohort in cohorts.values())
+    if len(shares.same) < len(replicas.groups) and any(updated) and not cut:
+        what = "parts of weights (FSDP)" if shares.parts else _OTHERS
+        history.note("updates", label, f"the ranks update {what}: not compared.")
     return shares
 
 
 _UPDATED: Cell = 0, "", "updated"
+_OTHERS = "different weights (a sharded optimizer, or modules that not all call)"
 
 
 def _shares_in(cohorts: Mapping[int, Cohort], groups: Sequence[int]) -> Shares:
@@ -345,15 +348,6 @@ def _shares_in(cohorts: Mapping[int, Cohort], groups: Sequence[int]) -> Shares:
     apart = [group for group, found in of_group.items() if not _nested(found)]
     alike = [group for group, found in of_group.items() if len(found) == 1 and any(found)]
     return Shares([group for group in alike if group not in parts], apart, parts)
-
-
-_OTHERS = "different weights (a sharded optimizer, or modules that not all call)"
-
-
-def _note_shares(label: str, cohorts: Mapping[int, Cohort], history: History, shares: Shares) -> None:
-    what = "parts of weights (FSDP)" if shares.parts else _OTHERS
-    if not any(cohort.lead.was_cut for cohort in cohorts.values()):
-        history.note("updates", label, f"the ranks update {what}: not compared.")
 
 
 def _nested(found: Collection[frozenset[Any]]) -> bool:

@@ -190,7 +190,7 @@ class _RanksOfStep:
         for each in alone:
             call = each.call
             if call.kind == "api":  # its effect shows in the numbers of later calls
-                if not is_collective(collective(call) or ""):
+                if not is_collective(call):
                     others.append(each)
                 continue
             for group in shares.asking(call, self.replicas.groups):
@@ -208,8 +208,8 @@ class _RanksOfStep:
         """Return the modules inside of which the first of some ranks makes collective calls."""
         lead = next(each.lead for each in self.cohorts.values() if each.members >> lowest(ranks) & 1)
         if lead.label not in self._around:
-            calls = (call for call in lead.calls if is_collective(collective(call) or ""))
-            self._around[lead.label] = frozenset(name for call in calls for name in call.modules)
+            names = (name for call in lead.calls if is_collective(call) for name in call.modules)
+            self._around[lead.label] = frozenset(names)
         return self._around[lead.label]
 
     def compare(self, call: Call, expected: Expected, more: More | None = None) -> Disagreement | None:

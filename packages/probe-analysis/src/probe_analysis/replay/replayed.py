@@ -18,7 +18,7 @@ from probe_format.values import ValuePath
 from probe_analysis.calls.run import AtCall, Call
 from probe_analysis.compare.dtypes import dtype_name, eps_of
 
-from .arguments import Arguments, arguments_of, elements_of, values_of, wide
+from .arguments import Arguments, arguments_of, values_of, wide
 from .error import Error, error_of
 from .replayer import Array, Arrays, Replayer
 
@@ -116,10 +116,11 @@ def _replayed(call: Call, replayer: Replayer, backward: Call | None, memory: int
     assert isinstance(name, ApiName)
     function = replayer.function(name.prefix, name.api)
     results = _results_of(forward)
-    needed = elements_of(*records) * 8 * _COPIES
+    tensors = [tensor for record in records for tensor in record.tensors]
+    needed = sum(math.prod(tensor.shape) for tensor in tensors) * 8 * _COPIES
     if needed > memory:
         raise ProbeError(f"it needs too much memory (--memory): about {math.ceil(needed / 2**30)} GiB")
-    unit = max((eps_of(tensor.dtype) for record in records for tensor in record.tensors), default=0.0) / 2
+    unit = max((eps_of(tensor.dtype) for tensor in tensors), default=0.0) / 2
     run = _Rerun(function, arguments_of(forward, replayer), replayer)
     why = ""
     if backward is not None:
