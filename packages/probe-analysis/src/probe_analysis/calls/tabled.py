@@ -31,9 +31,11 @@ _TEXTS = {"checksum": "md5", "data_name": "data_name", "data_crc32": "data_crc32
 #: Column -> the key of a tensor object that it is for, where that may not be its name.
 KEY_OF = {"original_dtype": "dtype", **_TEXTS, **{key.lower(): key for key in KEYS}}
 _JSON = ("device_mesh", "layout")
-_MARKS = ("raised", "label", "incomplete", "in_backward", "partial")
+#: The scalars of a record that have a column of their own -> the type that they have there.
+MARKS: dict[str, type] = {"raised": str, "label": str}
+MARKS |= dict.fromkeys(("incomplete", "in_backward", "partial"), bool)
 #: The columns of records, tensors and arguments that are the same on ranks that make the same calls.
-_SAME = ("record", *_MARKS, "error", "extra"), _FORM, ("record", "slot")
+_SAME = ("record", *MARKS, "error", "extra"), _FORM, ("record", "slot")
 _PLACE = re.compile(r"step=([^/]+)/rank=(\d+)/(?:(graph|pynative)-)?([^/]+)\.parquet$")
 
 
@@ -294,7 +296,7 @@ class Tables(Mapping[str, Any]):
         rows.sort(key=lambda row: row[0])
         if len(rows) == 1 and not rows[0][1]:
             return rows[0][2]  # a saved value
-        marks = {key: told[key] for key in _MARKS if told[key] is not None}
+        marks = {key: told[key] for key in MARKS if told[key] is not None}
         tree: dict[Any, Any] = {}
         for _, slot, value in rows:
             node = tree

@@ -12,12 +12,9 @@ from probe_format.schema import Stack, is_tensor, path_text, tensors, walk
 from probe_format.values import ValuePath, is_leaf
 
 from probe_analysis.calls.run import GRADIENTS, Call, Progress, Run
+from probe_analysis.calls.tabled import MARKS
 
 from .columns import argument_cells, json_text, source_cells, tensor_cells
-
-#: Scalars of a record that have a column of their own, and the type that they have there.
-_SCALARS: dict[str, type] = {"label": str, "raised": str}
-_SCALARS |= dict.fromkeys(("incomplete", "in_backward", "partial"), bool)
 
 Row = dict[str, Any]
 
@@ -60,7 +57,7 @@ def rows_of(run: Run, call: Call) -> Rows:
             tensors.append({**row, **tensor_cells(value), "file": _file(Tensor(record, keys, value))})
         else:
             arguments.append({**row, **argument_cells(value)})
-    known = {key: scalars.pop(key) for key, kind in _SCALARS.items() if isinstance(scalars.get(key), kind)}
+    known = {key: scalars.pop(key) for key, kind in MARKS.items() if isinstance(scalars.get(key), kind)}
     own |= {"tensors": len(tensors), "arguments": len(arguments), **known}
     if scalars:
         own["extra"] = json_text(scalars)
