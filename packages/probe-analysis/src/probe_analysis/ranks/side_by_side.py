@@ -95,10 +95,7 @@ def stop_of(
     call = next(reversed(completed[first[0]]), None)
     at = "before its first record ended" if call is None else f"after {call.name}"
     ahead = max(rest, key=lambda rank: places[rank])
-    farthest = next(reversed(completed[ahead]), None)
-    beyond = "" if ahead in cut else "ended the step"
-    if farthest is not None and (call is None or farthest.name != call.name):
-        beyond = f"went on to {farthest.name}"
+    beyond = _beyond(call, next(reversed(completed[ahead]), call), "" if ahead in cut else "ended the step")
     beyond = beyond and f"; {ranks_text(others)} {beyond}"
     return Stop(step, ranks, call, f"{ranks_text(ranks)} stopped first in {step}, {at}{beyond}.")
 
@@ -109,6 +106,13 @@ def _places(rows: Sequence[Joint], completed: Mapping[int, Sequence[Call]]) -> d
     last = {rank: n for n, row in enumerate(rows) for rank, call in row.items() if call.name in names[rank]}
     # What a rank did beyond the end of the lowest is in no row.
     return {rank: (last.get(rank, -1), len(calls)) for rank, calls in completed.items()}
+
+
+def _beyond(call: Call | None, farthest: Call | None, else_: str) -> str:
+    """Return what the rank that is ahead did after ``call``. farthest: its last call. else_: said if both are one."""
+    if farthest is not None and (call is None or farthest.name != call.name):
+        return f"went on to {farthest.name}"
+    return else_
 
 
 def collective(call: Call) -> str | None:

@@ -26,8 +26,11 @@ def decide(named: Call, a: Run, b: Run, pairs: Pairs, titles: tuple[str, str]) -
     Raises FormatError when a file of a tensor would be outside the dump.
     """
     forward = with_direction(named.name, "forward")
-    functions = [pair for pair in pairs if pair[0].kind == "api" and not pair[0].backward]
-    chosen = [pair for pair in functions if any(_is_in(call, forward) for call in pair)]
+    chosen = [
+        pair
+        for pair in pairs
+        if pair[0].kind == "api" and not pair[0].backward and any(_is_in(call, forward) for call in pair)
+    ]
     found = [each for one, two in chosen for each in _both(a, b, one, two)]
     decided = [each for each in found if all(side.error is not None for side in each)]
     if not decided:
