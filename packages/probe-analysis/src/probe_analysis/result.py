@@ -66,10 +66,9 @@ class Framed:
 
     def document(self, command: str) -> dict[str, Any]:
         """Return the result as spec/results.md has it."""
-        blamed = (
-            (cause, said, _NOWHERE if call is None else call.place) for cause, said, call in self.blamed()
-        )
-        causes = [{"cause": cause, "sentence": said, **place} for cause, said, place in blamed]
+        causes = []
+        for cause, said, call in self.blamed():
+            causes.append({"cause": cause, "sentence": said, **(_NOWHERE if call is None else call.place)})
         place = {key: (causes or [_NOWHERE])[0][key] for key in _NOWHERE}
         verdict = {"state": self.state, "sentence": self.sentence, **place}
         rows = [self.row(map(_strict, cells)) for cells in self.rows()]

@@ -5,7 +5,7 @@ Calls are matched by their name, their module's path, their order, their class, 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Literal
 
 from attrs import define, field, frozen
@@ -61,8 +61,9 @@ class Alignment:
 
         a, b: the runs: first those of ``a`` that ``b`` did not get to, then the other way round.
         """
-        ends = self._end(a, "b") if a.was_cut else math.inf, self._end(b, "a") if b.was_cut else math.inf
-        only = (self.only_a, ends[1]), (self.only_b, ends[0])
+        end_a = _end(b, ((pair.b, pair.a) for pair in self.pairs))
+        end_b = _end(a, ((pair.a, pair.b) for pair in self.pairs))
+        only = (self.only_a, end_a), (self.only_b, end_b)
         one, two = (frozenset(call.name for call in calls if call.order > end) for calls, end in only)
         return one, two
 
@@ -71,13 +72,6 @@ class Alignment:
         both = zip((self.only_a, self.only_b), self.beyond(a, b), strict=True)
         one, two = ([call for call in calls if call.name not in names] for calls, names in both)
         return one, two
-
-    def _end(self, cut: CompactRun, other: Literal["a", "b"]) -> int:
-        """Return the place in the other run of the last call that a run that was cut has completed."""
-        own = "b" if other == "a" else "a"
-        pairs = sorted(self.pairs, key=lambda pair: int(getattr(pair, other).order), reverse=True)
-        ended = (getattr(pair, other) for pair in pairs if not cut.ended_inside(getattr(pair, own)))
-        return next((int(call.order) for call in ended), -1)
 
     def renamed(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the layers and the functions whose names differ: name in the first run -> in the second."""
@@ -91,24 +85,28 @@ class Alignment:
         return layers, apis
 
 
+def _end(run: CompactRun, pairs: Iterable[tuple[Call, Call]]) -> float:
+    """Return the place in the other run of the last call that a run has completed; infinite unless it was cut.
+
+    pairs: its calls, and which they are in the other run.
+    """
+    if not run.was_cut:
+        return math.inf
+    return max((other.order for own, other in pairs if not run.ended_inside(own)), default=-1)
+
+
 def align(a: CompactRun, b: CompactRun, mapping: Mapping | None = None) -> Alignment:
     """Return which call of ``a`` is which call of ``b``. mapping: names of ``a`` as ``b`` has them."""
     if mapping is None and (a.calls is b.calls or list(a.by_name) == list(b.by_name)):
         return Alignment(tuple(Pair(x, y, "name") for x, y in zip(a.calls, b.calls, strict=True)), (), ())
     state = _Alignment(a, b, mapping or Mapping())
-    tops: Siblings = ([], [])
-    wrappers: list[Call] = []
-    for run, top in ((a, tops[0]), (b, tops[1])):
-        found, around = forest(run)
-        top.extend(found)
-        wrappers.extend(around)
-    ones, outer = without_outer(*tops)
-    twos, other = without_outer(tops[1], tops[0])
-    wrappers += [call for call in (outer, other) if call is not None]
+    (tops, around), (others, beside) = forest(a), forest(b)
+    ones, outer = without_outer(tops, others)
+    twos, other = without_outer(others, tops)
     state.match(ones, twos)
-    state.match_wrappers(wrappers)
+    state.match_wrappers(around + outer, beside + other)
     state.match_rest()
-    return state.found(wrappers)
+    return state.found(around + beside + outer + other)
 
 
 def _wraps(call: Call, wrappers: set[str], paths: set[str]) -> bool:
@@ -202,10 +200,10 @@ class _Alignment:
         if back in self.a.by_name and its in self.b.by_name:
             self.pairs[back] = Pair(self.a.by_name[back], self.b.by_name[its], how)
 
-    def match_wrappers(self, wrappers: Sequence[Call]) -> None:
-        seconds = {call.name: call for call in wrappers if self.b.by_name.get(call.name) is call}
-        for call in wrappers:
-            if call.name in seconds and self.a.by_name.get(call.name) is call:
+    def match_wrappers(self, ones: Sequence[Call], twos: Sequence[Call]) -> None:
+        seconds = {call.name: call for call in twos}
+        for call in ones:
+            if call.name in seconds:
                 self._take(call, seconds[call.name], "name")
 
     def match_rest(self) -> None:

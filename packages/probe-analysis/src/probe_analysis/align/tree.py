@@ -76,8 +76,8 @@ def _unwrapped(nodes: list[Node], wrappers: list[Call]) -> list[Node]:
     return found
 
 
-def without_outer(nodes: list[Node], others: list[Node]) -> tuple[list[Node], Call | None]:
-    """Return the calls at the top of a run without a module of the user's own around the model, and this module's call.
+def without_outer(nodes: list[Node], others: list[Node]) -> tuple[list[Node], list[Call]]:
+    """Return the calls at the top of a run without a module of the user's own around the model, and its call, if any.
 
     It is the one module at the top, and has inside of it most of the modules that the other run has at the top.
 
@@ -86,13 +86,13 @@ def without_outer(nodes: list[Node], others: list[Node]) -> tuple[list[Node], Ca
     outer = [node for node in nodes if node.is_module]
     names = {_last(node) for node in others if node.is_module}
     if len(outer) != 1 or len(names) < 2:
-        return nodes, None
+        return nodes, []
     (node,) = outer
     inside = {_last(inner) for inner in node.inside if inner.is_module}
     if _last(node) in names or 2 * len(inside & names) <= len(names):
-        return nodes, None
+        return nodes, []
     at = nodes.index(node)
-    return [*nodes[:at], *node.inside, *nodes[at + 1 :]], node.call
+    return [*nodes[:at], *node.inside, *nodes[at + 1 :]], [node.call]
 
 
 def _last(node: Node) -> str:

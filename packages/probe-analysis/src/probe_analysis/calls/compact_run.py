@@ -183,9 +183,8 @@ class Tabled:
         for own, (_, _, tensor, keys, more) in zip(numbers.tolist(), form.tensors, strict=True):
             dtype = str(tensor["dtype"])
             found = {key: statistic(key, x, dtype) for key, x in zip(WHOLE, own, strict=True)}
-            if keys != tuple(key for key, x in found.items() if type(x) is float) or {*keys, *more} != {
-                *WHOLE
-            }:
+            floating = tuple(key for key, x in found.items() if type(x) is float)
+            if keys != floating or {*keys, *more} != {*WHOLE}:
                 return None
             floats += [found[key] for key in keys]
             rest += [found[key] for key in more]

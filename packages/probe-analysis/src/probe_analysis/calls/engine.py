@@ -171,18 +171,16 @@ def on_dask(scheduler: str) -> Engine:
     try:
         resolve_address(scheduler)
     except (ValueError, OSError) as error:
-        raise UsageError(
-            f"{scheduler!r} is no address of a scheduler, as tcp://host:8786: {error}."
-        ) from None
+        why = f"{scheduler!r} is no address of a scheduler, as tcp://host:8786: {error}."
+        raise UsageError(why) from None
 
     def run(work: Any, parts: Any, unite: Any, done: Done | None = None) -> Any:
         with _failing(scheduler), Client(scheduler, set_as_default=False) as client:
             left = client.map(work, [*parts], pure=False)
             while len(left) > 1:  # a tree, whose nodes are tasks: a result moves to the worker of its partner
                 pairs = zip(left[::2], left[1::2], strict=False)
-                left = [client.submit(unite, *pair, pure=False) for pair in pairs] + left[
-                    len(left) // 2 * 2 :
-                ]
+                united = [client.submit(unite, *pair, pure=False) for pair in pairs]
+                left = united + left[2 * len(united) :]
             return left[0].result()
 
     return run

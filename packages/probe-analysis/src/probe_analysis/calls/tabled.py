@@ -28,11 +28,14 @@ _FORM = (
 )  # fmt: skip
 _NUMBERS = tuple(key.lower() for key in WHOLE)
 _TEXTS = {"checksum": "md5", "data_name": "data_name", "data_crc32": "data_crc32"}
-_KEYS = {"original_dtype": "dtype", **_TEXTS, **{key.lower(): key for key in KEYS}}
+#: Column -> the key of a tensor object that it is for, where that may not be its name.
+KEY_OF = {"original_dtype": "dtype", **_TEXTS, **{key.lower(): key for key in KEYS}}
 _JSON = ("device_mesh", "layout")
-_MARKS = ("raised", "label", "incomplete", "in_backward", "partial")
+#: The scalars of a record that have a column of their own -> the type that they have there.
+MARKS: dict[str, type] = {"raised": str, "label": str}
+MARKS |= dict.fromkeys(("incomplete", "in_backward", "partial"), bool)
 #: The columns of records, tensors and arguments that are the same on ranks that make the same calls.
-_SAME = ("record", *_MARKS, "error", "extra"), _FORM, ("record", "slot")
+_SAME = ("record", *MARKS, "error", "extra"), _FORM, ("record", "slot")
 _PLACE = re.compile(r"step=([^/]+)/rank=(\d+)/(?:(graph|pynative)-)?([^/]+)\.parquet$")
 
 
@@ -81,10 +84,8 @@ class TabledRank(Rank):
             from pyarrow.lib import ArrowException, memory_map
             from pyarrow.parquet import ParquetFile
         except ImportError as error:
-            how = "Install it with: pip install 'probe-analysis[export]'."
-            raise ProbeError(
-                f"Parquet is read by pyarrow, which cannot be imported here ({error}). {how}"
-            ) from error
+            why = f"Parquet is read by pyarrow, which cannot be imported here ({error})."
+            raise ProbeError(f"{why} Install it with: pip install 'probe-analysis[export]'.") from error
         file = self.root / name / self.part
         try:
             with memory_map(os.fsencode(file)) as raw, ParquetFile(raw, pre_buffer=False) as opened:
@@ -104,9 +105,8 @@ class TabledRank(Rank):
     def _run(self) -> Mapping[str, Any]:
         rows = self.table("runs", "source", "error", "header", "report")[0].to_pylist()
         if len(rows) != 1 or rows[0]["header"] is None:
-            raise DamagedError(
-                f"{self.root / 'runs' / self.part}: {(rows or [{}])[0].get('error') or 'no run'}."
-            )
+            why = (rows or [{}])[0].get("error") or "no run"
+            raise DamagedError(f"{self.root / 'runs' / self.part}: {why}.")
         found: Mapping[str, Any] = rows[0]
         return found
 
@@ -296,7 +296,7 @@ class Tables(Mapping[str, Any]):
         rows.sort(key=lambda row: row[0])
         if len(rows) == 1 and not rows[0][1]:
             return rows[0][2]  # a saved value
-        marks = {key: told[key] for key in _MARKS if told[key] is not None}
+        marks = {key: told[key] for key in MARKS if told[key] is not None}
         tree: dict[Any, Any] = {}
         for _, slot, value in rows:
             node = tree
@@ -319,9 +319,8 @@ class Tables(Mapping[str, Any]):
 
     @cached_property
     def numbers(self) -> Any:
-        return np.stack([_array(self.tensors[0][name]) for name in _NUMBERS], 1).astype(
-            np.float64, copy=False
-        )
+        columns = [_array(self.tensors[0][name]) for name in _NUMBERS]
+        return np.stack(columns, 1).astype(np.float64, copy=False)
 
     @cached_property
     def texts(self) -> list[str]:
@@ -348,9 +347,8 @@ def _grown(tree: Mapping[Any, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, node in tree.items():
         below = _grown({name: each for name, each in node.items() if name is not None})
-        if (
-            None in node
-        ):  # below a value are tensors that it carries, or slots with a dot that begin with its name
+        # Below a value are tensors that it carries, or slots with a dot that begin with its name.
+        if None in node:
             found[key] = node[None]
             carried = {str(path[0]) for path, _ in tensors(node[None]) if path}
             found |= {f"{key}.{name}": each for name, each in below.items() if name not in carried}
@@ -371,14 +369,12 @@ def statistic(key: str, x: Any, dtype: str) -> Any:
 
 
 def _tensor(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tensor object that a row is of."""
     skip = ("record", "slot_order", "slot", "recompute", "backward_pass", "extra")
-    found = {
-        _KEYS.get(key, key): value for key, value in row.items() if value is not None and key not in skip
-    }
-    found |= {
-        key: statistic(key, found[key], found["dtype"]) for key in KEYS if key in found and key not in COUNTS
-    }
+    told = ((name, value) for name, value in row.items() if value is not None and name not in skip)
+    found = {KEY_OF.get(name, name): value for name, value in told}
+    for key in KEYS:
+        if key in found and key not in COUNTS:
+            found[key] = statistic(key, found[key], found["dtype"])
     for key in _JSON:
         if key in found and found[key][:1] in '[{"':
             found[key] = loads(found[key].encode())

@@ -24,16 +24,9 @@ from .options import part
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.follow:
         return _follow(arguments)
+    how = {"form": arguments.to, "overwrite": arguments.overwrite, "filter": arguments.filter}
     with shown("export", "records") as progress:
-        found = export(
-            arguments.dir,
-            arguments.output,
-            form=arguments.to,
-            **part(arguments),
-            filter=arguments.filter,
-            overwrite=arguments.overwrite,
-            progress=progress,
-        )
+        found = export(arguments.dir, arguments.output, **how, **part(arguments), progress=progress)
     say(*_story(found))
     for what, why in found.errors:
         tell(f"probe export: could not read {what}: {why}")
@@ -44,9 +37,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _follow(arguments: argparse.Namespace) -> int:
     if arguments.to != "parquet":
-        raise UsageError(
-            f"--follow writes Parquet. For {arguments.to} run it without, when the job has ended."
-        )
+        how = f"For {arguments.to} run it without, when the job has ended."
+        raise UsageError(f"--follow writes Parquet. {how}")
     if arguments.folder:
         os.nice(max(0, 10 - os.nice(0)))  # the run goes first
     dump, store = Path(arguments.dir).absolute(), Store(arguments.output)

@@ -13,11 +13,9 @@ from .output import show
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    limits = {"before": arguments.before, "factor": arguments.factor}
+    how = {"before": arguments.before, "factor": arguments.factor, "engine": engine(arguments)}
     with shown("nan") as progress:
-        found = first_non_finite(
-            arguments.dir, **part(arguments), **limits, engine=engine(arguments), progress=progress
-        )
+        found = first_non_finite(arguments.dir, **part(arguments), **how, progress=progress)
     if found.first is None and not found.known:
         raise FormatError(found.sentence)
     show("nan", found, arguments, _story(found, arguments.rows))

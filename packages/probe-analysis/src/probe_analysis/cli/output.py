@@ -23,15 +23,14 @@ def show(
     found: Framed,
     arguments: argparse.Namespace,
     story: Iterable[str],
-    rows: Sequence[Any] = (),
+    rows: Rows = (),
     more: str = "",
-    row: Callable[[Any], Mapping[str, Any]] = dict,
     total: int = 0,
 ) -> None:
     """Print a result for people, and write all of it to ``--output``; or print that, for a program.
 
     rows: what people are shown below the story. more: what there is when they are not shown all.
-    row: makes the cells of one of them. total: how many rows there are, where these are only the first.
+    total: how many rows there are, where these are only the first.
     """
     place, form = arguments.output, arguments.format
     form = SUFFIXES.get(Path(place).suffix.lower(), form) if place and form == "table" else form
@@ -41,7 +40,7 @@ def show(
         return
     say(*story, *(f"note: {remark}" for remark in found.remarks))
     if rows[: arguments.rows] and not place:
-        say("", *table([*map(row, rows[: arguments.rows])], "table").split("\n"))
+        say("", *table(rows[: arguments.rows], "table").split("\n"))
         if (left := max(total, len(rows)) - arguments.rows) > 0:
             say(f"... and {left} {more}: --rows N or -o FILE shows them")
     if place:  # where it cannot be written, what was found is on the terminal

@@ -17,24 +17,18 @@ _CODES = {"agree": 0, "disagree": 1, "nothing compared": 2}
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    groups = [_group(text) for text in arguments.groups]
+    how = {"agree": arguments.agree, "tolerance": arguments.tolerance, "engine": engine(arguments)}
     with shown("ranks", "calls") as progress:
-        found = ranks(
-            arguments.dir,
-            step=arguments.step,
-            groups=[_group(text) for text in arguments.groups],
-            agree=arguments.agree,
-            tolerance=arguments.tolerance,
-            engine=engine(arguments),
-            progress=progress,
-        )
-    show("ranks", found, arguments, _story(found), [*found.rows()], "more, most of which follow", found.row)
+        found = ranks(arguments.dir, step=arguments.step, groups=groups, **how, progress=progress)
+    rows = [*map(found.row, found.rows())]
+    show("ranks", found, arguments, _story(found), rows, "more, most of which follow")
     return _CODES[found.state]
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "dir", help="a dump_path or a step folder with several ranks, or the tables that probe export wrote"
-    )
+    dump = "a dump_path or a step folder with several ranks, or the tables that probe export wrote"
+    parser.add_argument("dir", help=dump)
     add_part(parser, rank="")
     groups = "which ranks are replicas, as '0,2 1,3' or '0-3 4-7'; found out from the weights without"
     parser.add_argument("--groups", nargs="+", default=[], metavar="RANKS", help=groups)

@@ -257,7 +257,7 @@ def compare_elements(a: Array, b: Array, dtype: str) -> Elements:
     one, two = np.ravel(a), np.ravel(b)
     blocks = [slice(i, i + _BLOCK) for i in range(0, one.size, _BLOCK)]
     largest = max((_largest(x[s]) for x in (one, two) for s in blocks), default=0.0)
-    eps = eps_of(dtype)
+    eps, scale = eps_of(dtype), largest or 1.0
     max_abs = max_rel = max_ulp = dot = aa = bb = dd = 0.0
     for s in blocks:
         x, y = _wide(one[s]), _wide(two[s])
@@ -273,13 +273,8 @@ def compare_elements(a: Array, b: Array, dtype: str) -> Elements:
                 ulps = apart / np.ldexp(eps, exponent - 1)
                 max_ulp = max(max_ulp, float(ulps.max(initial=0.0)))
             both = np.isfinite(x) & np.isfinite(y)
-            x, y = np.where(both, x, 0.0), np.where(both, y, 0.0)
-            scale = largest or 1.0
-            x, y, apart = (
-                x / scale,
-                y / scale,
-                np.where(both, apart, np.where(apart > 0.0, np.inf, 0.0)) / scale,
-            )
+            x, y = (np.where(both, values, 0.0) / scale for values in (x, y))
+            apart = np.where(both, apart, np.where(apart > 0.0, np.inf, 0.0)) / scale
             dot += float(np.real(np.vdot(x, y)))
             aa += float(np.real(np.vdot(x, x)))
             bb += float(np.real(np.vdot(y, y)))

@@ -190,11 +190,9 @@ class Told:
         numbers = np.array(self._numbers).reshape(-1, 8)
         self._numbers = array("d")  # they are kept no longer
         side, mark = np.array(self.side), marks_of(numbers)
-        sizes = np.array([(x.unit, x.count, x.features, x.rows) for x in self._sizes]).reshape(-1, 4)[
-            self._size
-        ]
+        known = np.array([(x.unit, x.count, x.features, x.rows) for x in self._sizes]).reshape(-1, 4)
         with np.errstate(all="ignore"):
-            found = _estimates(numbers, sizes, side == SIDES.index("parameter"))
+            found = _estimates(numbers, known[self._size], side == SIDES.index("parameter"))
         for row, (found["norm"][row], rest, found["whole"][row]) in self._known.items():
             for key in ("mean", "high", "low"):
                 found[key][row] = rest

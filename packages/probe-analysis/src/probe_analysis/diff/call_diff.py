@@ -199,10 +199,6 @@ class Comparison:
     told: Told = field(factory=Told)
 
     @cached_property
-    def _floats(self) -> FloatRecords:
-        return FloatRecords(self.told)
-
-    @cached_property
     def across(self) -> bool:
         """Return whether the runs are of two frameworks, which write arguments in other forms."""
         return self.a.is_across(self.b)
@@ -214,13 +210,14 @@ class Comparison:
 
     def each(self, pairs: Sequence[Pair]) -> Iterator[CallDiff]:
         """Yield how the calls of each pair differ. Pairs that can differ in floats alone are compared together."""
+        records = FloatRecords(self.told)
         for begin in range(0, len(pairs), AT_ONCE):
             some = pairs[begin : begin + AT_ONCE]
             forms = [self._common(pair) for pair in some]
             counts = [0 if form is None else len(form.tensors) for form in forms]
             ones = self.a.four([pair.a.order for pair in some], counts)
             twos = self.b.four([pair.b.order for pair in some], counts)
-            found = self._floats.compare([pair.a.name for pair in some], forms, ones, twos)
+            found = records.compare([pair.a.name for pair in some], forms, ones, twos)
             for plain, each in groupby(range(len(some)), found.plain.__getitem__):
                 places = [*each]
                 if not plain:
@@ -359,7 +356,6 @@ class Comparison:
 
 
 def _is_blind(call: Call, form: RecordForm) -> bool:
-    """Return whether the record says nothing of what the call was given."""
     return call.kind in ("module", "api") and form.is_blind
 
 

@@ -89,9 +89,8 @@ class Causes:
         found: list[CallDiff] = []
         around: set[str] = set()
         for each in blamed.values():
-            if not found or not (
-                each.follows or (each.cause == "output" and each.call.pair.a.name in around)
-            ):
+            follows = each.follows or (each.cause == "output" and each.call.pair.a.name in around)
+            if not found or not follows:
                 found.append(each.note())
                 around.update(self.course.modules(each.call.pair.a))
         return found

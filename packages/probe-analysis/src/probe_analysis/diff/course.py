@@ -82,9 +82,8 @@ class Course:
                 if call.kind == "module":
                     self._passes.setdefault((call.path, call.backward), []).append(each)
             elif call.backward:
-                key = (
-                    self._keys.get(with_direction(call.name, "forward"), f"{call.path}|{call.what}") + "|back"
-                )
+                forward = with_direction(call.name, "forward")
+                key = self._keys.get(forward, f"{call.path}|{call.what}") + "|back"
             else:
                 place = around, call.path, call.what
                 key = f"{_starred(call.path)}|{call.what}|{counted[place]}"
@@ -146,9 +145,8 @@ class Course:
         some = [x for x in modules if x.forms or self.run.form(x.pair.a).has_whole]
         made = {numbers for x in some for numbers in self._indexes(x, "out")}
         other = self.levels.whole & (self.levels.side == SIDES.index("in"))
-        return frozenset(
-            x.pair.a.name for x in some if other[x.rows].any() or not made.isdisjoint(self._indexes(x, "in"))
-        )
+        found = (x for x in some if other[x.rows].any() or not made.isdisjoint(self._indexes(x, "in")))
+        return frozenset(x.pair.a.name for x in found)
 
     def _indexes(self, each: CallDiff, side: Side) -> Iterator[tuple[Any, ...]]:
         """Yield the statistics of each tensor of whole numbers that a call of the first run got, or made."""
@@ -168,9 +166,8 @@ class Course:
 
     def rows(self, each: CallDiff, side: Side) -> Sequence[int]:
         """Return the rows of the levels that are of one side of a call."""
-        found: list[int] = (
-            np.flatnonzero(self.levels.side[each.rows] == SIDES.index(side)) + each.rows.start
-        ).tolist()
+        at = np.flatnonzero(self.levels.side[each.rows] == SIDES.index(side))
+        found: list[int] = (at + each.rows.start).tolist()
         return found
 
     def passes(self, path: str, *, backward: bool) -> Sequence[CallDiff]:

@@ -107,9 +107,8 @@ def diff(
     """
     ones, twos = (list(runs_of(dump, step=step, rank=rank)) for dump in (a, b))
     thirds = list(runs_of(noise, step=step, rank=rank)) if noise is not None else []
-    return diff_runs(
-        ones, twos, thirds, Options(mapping, tolerance, load, rows), engine=engine, progress=progress
-    )
+    options = Options(mapping, tolerance, load, rows)
+    return diff_runs(ones, twos, thirds, options, engine=engine, progress=progress)
 
 
 @letting_go()

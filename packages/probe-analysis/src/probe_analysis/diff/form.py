@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from attrs import frozen
+from probe_format.schema import Side
 
 from probe_analysis.compare.distance import ArgumentDifference
 
@@ -16,6 +17,9 @@ from .rounding import score
 
 ALMOST = 0.7
 """The share of its limit from which on a difference in numbers confirms another cause."""
+
+#: Where a form differs -> the cause.
+_CAUSES: Mapping[Side, Cause] = {"in": "input", "parameter": "parameters", "out": "output"}
 
 What = ArgumentDifference | ValueDiff
 
@@ -35,14 +39,15 @@ class OddForms:
         several = self._several(different)
         mixed = any(several.values())
         for each, slots in different:
-            other = self._is_inside_other(each)
+            call = each.pair.a
+            other = call.kind == "api" and self.course.around(call) in self.course.others
             for slot, what in slots.items():
                 if other and (isinstance(what, ValueDiff) or several.get((each, slot)) is not False):
                     continue  # another implementation calls functions with other arguments, in each layer
-                if mixed and isinstance(what, ValueDiff) and (what.side == "in" or each.pair.a.backward):
+                if mixed and isinstance(what, ValueDiff) and (what.side == "in" or call.backward):
                     continue  # runs of two dtypes: an input has it of the call before, a gradient of its tensor
                 if several.get((each, slot)) is False or self._counts(each, what, mixed=mixed):
-                    yield each, "arguments" if isinstance(what, ArgumentDifference) else _side(what), what
+                    yield each, _CAUSES[what.side] if isinstance(what, ValueDiff) else "arguments", what
                     break
 
     def _several(
@@ -80,9 +85,6 @@ class OddForms:
         idle = self._idle(each, {v.slot for v in forms if v.side in sides and v.is_lone})
         return found if self.across else found | {v.slot: v for v in forms if v.slot not in idle}
 
-    def _is_inside_other(self, each: CallDiff) -> bool:
-        return each.pair.a.kind == "api" and self.course.around(each.pair.a) in self.course.others
-
     def _idle(self, each: CallDiff, lone: Set[str]) -> Set[str]:
         """Return the slots of ``lone`` that do not matter, as only another implementation takes or returns them.
 
@@ -111,7 +113,3 @@ def _words(what: What) -> str:
     if isinstance(what, ArgumentDifference):
         return str(what)
     return f"{what.slot} {what.distance.what.partition(',')[0]}"
-
-
-def _side(value: ValueDiff) -> Cause:
-    return "input" if value.side == "in" else "parameters" if value.side == "parameter" else "output"

@@ -32,9 +32,8 @@ def factor(course: Course, each: CallDiff) -> float:
     for row in course.rows(each, "out"):
         if row in factors and levels.rows[row] < levels.count[row]:  # no vector
             own, besides = factors[row]
-            spread = math.hypot(besides, rest) * math.hypot(
-                levels.big.item(row) / levels.length.item(row), EVEN
-            )
+            largest = levels.big.item(row) / levels.length.item(row)
+            spread = math.hypot(besides, rest) * math.hypot(largest, EVEN)
             apart = max(0.0, abs(own - drift - more) - SUMMED)
             found = max(found, apart * each.limit / LIMITS["factor"] / spread if spread else 0.0)
     return found
@@ -60,9 +59,8 @@ def sums_of(course: Course, call: Call) -> Iterator[tuple[str, float]]:
     With g, the gradient of the module's output, and x, its input: for a vector the norm is |g|, and more with many
     rows, whose errors have a part in common; for a weight it is |g| |x| over the root of the number of rows.
     """
-    got = [
-        x for each in course.passes(call.path, backward=True) for x in _measured(course, each.pair.a, "in")
-    ]
+    passes = course.passes(call.path, backward=True)
+    got = [x for each in passes for x in _measured(course, each.pair.a, "in")]
     norm, count = max(((float(t["Norm"]), math.prod(t["shape"])) for t in got), default=(0.0, 1))
     for slot, _, tensor, *_ in course.run.form(call).tensors:
         shape = tensor["shape"]

@@ -79,8 +79,6 @@ class FloatRecords:
         if found is None:
             assert form is not None and form.sizes is not None
             sizes = map(self.told.numbered, form.sizes)
-            found = np.array([*zip(form.sides, sizes, range(len(form.sizes)), strict=True)], int).reshape(
-                -1, 3
-            )
-            self._kinds[form] = found
+            each = [*zip(form.sides, sizes, range(len(form.sizes)), strict=True)]
+            self._kinds[form] = found = np.array(each, int).reshape(-1, 3)
         return found

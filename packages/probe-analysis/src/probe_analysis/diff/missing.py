@@ -142,9 +142,7 @@ class MissingCall:
 
 
 def _no_gradient(each: _Lone, forward: Call) -> str:
-    sentence = (
-        f"No gradient comes to {forward.name} in the {each.other} run; in the {each.which} one it does."
-    )
+    said = f"No gradient comes to {forward.name} in the {each.other} run; in the {each.which} one it does."
     if not any(call.backward for call in each.there.calls):
-        sentence += " It has no backward records at all: no backward pass, or data_mode left them out."
-    return sentence
+        said += " It has no backward records at all: no backward pass, or data_mode left them out."
+    return said

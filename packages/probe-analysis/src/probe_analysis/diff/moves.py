@@ -72,10 +72,8 @@ class Moves:
         found = {}
         for name, (was, gradients, now) in self._known.items():
             ways = (level_of(*each, "parameter") for each in zip(was, now, strict=True))
-            error, way = (
-                level_of(*gradients),
-                sum(min(each.largest, 1.0) for each in ways if each is not None),
-            )
+            error = level_of(*gradients)
+            way = sum(min(each.largest, 1.0) for each in ways if each is not None)
             e = 1.0 if error is None else error.pooled
             found[name] = way * min(1.0, _ERRORS * e) if name in self.rates else reached(way, e)
         return found

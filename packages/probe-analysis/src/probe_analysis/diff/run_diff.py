@@ -89,9 +89,8 @@ class RunDiff:
 
     def first(self, *, backward: bool) -> Blamed | None:
         """Return the first call with a cause of its own, in the forward or in the backward pass."""
-        return next(
-            (x for x in self.blamed if x.call and x.cause in CAUSES and x.call.backward == backward), None
-        )
+        caused = (x for x in self.blamed if x.cause in CAUSES)
+        return next((x for x in caused if x.call and x.call.backward == backward), None)
 
     def each(self) -> Iterator[CallDiff]:
         """Yield every pair. Where they are compared again for that, they do not stay in memory."""

@@ -53,9 +53,8 @@ def sides(course: Course) -> Iterator[Sides]:
     share = most(np.divide(levels.big, levels.length, out=np.zeros(len(of)), where=levels.length > 0.0), got)
     moved = most(levels.pooled * np.sqrt(levels.count / levels.rows), parameters)
     scales, converted = np.zeros(len(of)), most(levels.pooled, rounded)
-    numbers = {
-        x.pair.a.name: n for n, x in enumerate(calls) if x.pair.a.backward and x.pair.a.kind == "module"
-    }
+    backward = ((n, x.pair.a) for n, x in enumerate(calls) if x.pair.a.backward)
+    numbers = {call.name: n for n, call in backward if call.kind == "module"}
     of_passes = most(course.levels.pooled, plain)
     gradients = list[tuple[int, int]]()
     for n, each in enumerate(calls):

@@ -11,6 +11,7 @@ from probe_format.schema import why_lost
 from probe_format.statistics import KEYS, NOT_FINITE, TABLE, WHOLE
 from probe_format.values import plain
 
+from probe_analysis.calls.tabled import KEY_OF
 from probe_analysis.compare.dtypes import dtype_name
 
 SCHEMA_VERSION = "1.1"
@@ -81,8 +82,6 @@ def _double(value: Any) -> float | None:
     value = number(value)
     if isinstance(value, float):
         return value
-    if isinstance(value, bool):
-        return float(value)
     return float(value) if isinstance(value, int) and abs(value) <= 2**53 else None
 
 
@@ -128,13 +127,10 @@ _MAKERS: Mapping[Type, Callable[[Any], Any]] = {
     "texts": lambda x: x if isinstance(x, list) and all(isinstance(item, str) for item in x) else None,
     "integers": _integers,
 }
-#: Column -> the key of a tensor object that it is for, where that is not its name.
-_KEYS = {key.lower(): key for key in WHOLE}
-_KEYS |= {"original_dtype": "dtype", "checksum": "md5"}
 _TEXTS = {"device_mesh": json_text, "layout": lambda x: x if isinstance(x, str) else json_text(x)}
 #: Key of a tensor object -> its column, and what makes the cell.
 _CELLS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    _KEYS.get(name, name): (name, _TEXTS.get(name, _MAKERS[kind]))
+    KEY_OF.get(name, name): (name, _TEXTS.get(name, _MAKERS[kind]))
     for name, kind in TENSOR.items()
     if name
     not in ("dtype", "elements", "finite", "file", "extra")  # which are made of several keys, or of none

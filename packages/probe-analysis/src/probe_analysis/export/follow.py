@@ -127,11 +127,8 @@ class DumpFollower:
         if rank.report is None and rank.source == "files" and not rank.is_empty:
             return "has no report.json that says that it ended, as msprobe's dumps have none"
         later = (step.path / rank.path.name for step in find_steps(self.dump) if step.step > (rank.step or 0))
-        return (
-            "has not ended, though a later step is there"
-            if any((each / REPORT).is_file() for each in later)
-            else ""
-        )
+        is_over = any((each / REPORT).is_file() for each in later)
+        return "has not ended, though a later step is there" if is_over else ""
 
     def _write(self, folder: Path) -> None:
         """Write the tables of a rank of a step. Raises whatever the store does."""

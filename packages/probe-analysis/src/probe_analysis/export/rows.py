@@ -12,12 +12,9 @@ from probe_format.schema import Stack, is_tensor, path_text, tensors, walk
 from probe_format.values import ValuePath, is_leaf
 
 from probe_analysis.calls.run import GRADIENTS, Call, Progress, Run
+from probe_analysis.calls.tabled import MARKS
 
 from .columns import argument_cells, json_text, source_cells, tensor_cells
-
-#: Scalars of a record that have a column of their own, and the type that they have there.
-_SCALARS: dict[str, type] = {"label": str, "raised": str}
-_SCALARS |= dict.fromkeys(("incomplete", "in_backward", "partial"), bool)
 
 Row = dict[str, Any]
 
@@ -55,12 +52,12 @@ def rows_of(run: Run, call: Call) -> Rows:
     for keys, value in leaves(found):
         if len(keys) == 1 and keys[0] in scalars:
             continue
-        row = {**_where(call), **place(keys, call.kind), "slot_order": len(tensors) + len(arguments)}
+        row = {**_place(keys, call), "slot_order": len(tensors) + len(arguments)}
         if is_tensor(value):
             tensors.append({**row, **tensor_cells(value), "file": _file(Tensor(record, keys, value))})
         else:
             arguments.append({**row, **argument_cells(value)})
-    known = {key: scalars.pop(key) for key, kind in _SCALARS.items() if isinstance(scalars.get(key), kind)}
+    known = {key: scalars.pop(key) for key, kind in MARKS.items() if isinstance(scalars.get(key), kind)}
     own |= {"tensors": len(tensors), "arguments": len(arguments), **known}
     if scalars:
         own["extra"] = json_text(scalars)
@@ -79,14 +76,6 @@ def _named(record: Record) -> Row:
     return {"prefix": name.prefix, **own, "call_number": name.count or 0, "direction": direction}
 
 
-def _where(call: Call) -> Row:
-    """Return the cells on the place of a value in a call's record, unless its keys (`place`) say otherwise."""
-    if call.kind == "debug":
-        return {}
-    passes = {"backward_pass": 0} if call.backward and call.kind not in GRADIENTS else {}
-    return {"gradient": call.backward, "recompute": False, **passes}
-
-
 def _file(tensor: Tensor) -> str | None:
     """Return the path of a tensor's file; None where it has none, or where its name leads out of the dump."""
     try:
@@ -101,17 +90,16 @@ _ROLES = {"input": "input", "output": "output"}
 _ROLES |= {"input_args": "input", "input_kwargs": "kwarg", "parameters": "parameter", "buffers": "parameter"}
 
 
-def place(keys: ValuePath, kind: str) -> dict[str, Any]:
-    """Return the columns that say where a value stands.
-
-    keys: its place in the record, as ``("input_args", 0)``.
-    kind: of the record: ``api``, ``module``, ``parameters_grad``, ``optimizer_grad`` or ``debug``.
-    """
-    found: dict[str, Any] = {"slot": path_text(keys)}
-    if kind == "debug":
+def _place(keys: ValuePath, call: Call) -> Row:
+    """Return the cells that say where a value stands. keys: its place in the record, as ``("input_args", 0)``."""
+    found: Row = {"slot": path_text(keys)}
+    if call.kind == "debug":
         return {**found, "role": "saved", "path": path_text(keys)}
-    if kind in GRADIENTS:
+    found |= {"gradient": call.backward, "recompute": False}
+    if call.kind in GRADIENTS:
         return {**found, "role": "gradient", "path": path_text(keys[:1])}
+    if call.backward:
+        found["backward_pass"] = 0
     if keys[:1] == ("recompute",):
         found["recompute"] = True
         keys = keys[1:]

@@ -31,12 +31,10 @@ def write_tables(runs: Iterable[Run], folder: Path, count: ExportCount, group: i
     for run in runs:
         with ExitStack() as stack:
             part = part_of(run)
-            tables = {
-                table: stack.enter_context(
-                    closing(_TableWriter(table, columns, folder / table / part, group))
-                )
-                for table, columns in TABLES.items()
-            }
+            tables = {}
+            for table, columns in TABLES.items():
+                writer = _TableWriter(table, columns, folder / table / part, group)
+                tables[table] = stack.enter_context(closing(writer))
             _write(run, tables, count)
 
 

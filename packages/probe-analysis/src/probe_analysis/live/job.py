@@ -86,9 +86,8 @@ class Job:
         for each in self._files.values():
             each.more()
         if not self._files or not all(file.ended for file in self._files.values()):
-            self._files |= {
-                file.path: file for file in watch_files(self.path) if file.path not in self._files
-            }
+            new = [file for file in watch_files(self.path) if file.path not in self._files]
+            self._files |= {file.path: file for file in new}
         if not self._files:
             raise FormatError(f"{self.path} has no watch files. Give the dump_path of a run with task watch.")
         files = list(self._files.values())
@@ -113,9 +112,8 @@ def _rank_state(file: WatchFile, now: float, pace: float | None) -> RankState:
     state = "writes" if ago <= max(_LATE_SECONDS, _LATE_STEPS * (pace or 0.0)) else "stopped"
     if file.ended:
         state = "ended"
-    return RankState(
-        file.label, file.rows[-1].step if file.rows else None, ago, "damaged" if file.damage else state
-    )
+    step = file.rows[-1].step if file.rows else None
+    return RankState(file.label, step, ago, "damaged" if file.damage else state)
 
 
 def _curves(files: list[WatchFile]) -> Iterator[Curve]:
@@ -132,7 +130,6 @@ def _curves(files: list[WatchFile]) -> Iterator[Curve]:
 
 
 def _bad(files: list[WatchFile]) -> Iterator[str]:
-    """Yield what is not finite in the first bad row of each rank."""
     for file in files:
         row = next((row for row in file.rows if file.bad(row)), None)
         if row is None:

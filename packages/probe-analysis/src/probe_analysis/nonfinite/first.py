@@ -155,7 +155,6 @@ def non_finite_in(lookouts: Iterable[Lookout]) -> NonFinite:
 
 
 def _read(before: int, factor: float, run: Run, _: object) -> NonFinite:
-    """Return what is not finite in one run."""
     lookout = Lookout(run, factor)
     for call in run.calls:
         lookout.look(call, call.read())

@@ -69,11 +69,7 @@ class Cohort:
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what a pickle holds: each set of ranks once, as pickle would write the number each time."""
         places: dict[int, int] = {}
-        spread = {
-            cell: piles
-            and {mark: (places.setdefault(bits, len(places)), x) for mark, (bits, x) in piles.items()}
-            for cell, piles in self.spread.items()
-        }
+        spread = _with_sets(self.spread, lambda bits: places.setdefault(bits, len(places)))
         return _unpickled, (self.members, self.lead, self.asked, [*places], spread)
 
     def piles(self, cell: Cell) -> Piles:
@@ -104,15 +100,15 @@ def _unpickled(
     members: int, lead: CompactRun, asked: tuple[str, ...], sets: Sequence[int], spread: Mapping[Cell, Piles]
 ) -> Cohort:
     """Return a cohort. sets: sets of ranks; ``spread`` has the places of its sets among them."""
-    return Cohort(
-        members,
-        lead,
-        asked,
-        {
-            cell: piles and {mark: (sets[place], x) for mark, (place, x) in piles.items()}
-            for cell, piles in spread.items()
-        },
-    )
+    return Cohort(members, lead, asked, _with_sets(spread, sets.__getitem__))
+
+
+def _with_sets(spread: Mapping[Cell, Piles], by: Callable[[int], int]) -> dict[Cell, Piles]:
+    """Return the cells with another number for each set of ranks. by: makes the number."""
+    found = dict[Cell, Piles]()
+    for cell, piles in spread.items():
+        found[cell] = piles and {mark: (by(bits), content) for mark, (bits, content) in piles.items()}
+    return found
 
 
 @lru_cache(maxsize=4)
@@ -253,9 +249,8 @@ def _updated(sheet: Sheet) -> Iterator[frozenset[tuple[str, str, int]]]:
     }
     seen: dict[Hashable, frozenset[tuple[str, str, int]]] = {}
     orders = [call.order for call in calls if call.kind in GRADIENTS]
-    for run, codes, own in zip(
-        sheet.runs, sheet.codes[:, taken].tolist(), sheet.codes[:, weights].tolist(), strict=True
-    ):
+    both = sheet.codes[:, taken].tolist(), sheet.codes[:, weights].tolist()
+    for run, codes, own in zip(sheet.runs, *both, strict=True):
         hit = bytes(map({*codes}.__contains__, own))
         forms = tuple(run.forms[order].tensors for order in orders)
         if (hit, forms) not in seen:

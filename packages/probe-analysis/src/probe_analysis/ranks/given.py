@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 from probe_format.schema import Parts, Value
 
 from probe_analysis.calls.compact_run import CompactRun
@@ -76,15 +76,12 @@ class Given:
     apart: Sequence[int]
     before: "Given | None"
     inputs: frozenset[Any]
-    made: set[Any] = field(init=False)
+    made: set[Any] = field(init=False, default=Factory(lambda self: {*self.inputs}, takes_self=True))
     kept: dict[tuple[str, str, int], tuple[Call, Expected]] = field(factory=dict)
     running: list[tuple[Call, Expected]] = field(factory=list)
     norms: int = 0
     uneven: set[int] = field(factory=set)
     unsure: list[tuple[Call, Expected]] = field(factory=list)
-
-    def __attrs_post_init__(self) -> None:
-        self.made = set(self.inputs)
 
     def look(self, call: Call, row: JointRow) -> Iterator[Expected]:
         """Yield the arguments of a call that replicas should agree on and do not; keep the rest for `settled`."""
@@ -128,13 +125,8 @@ class Given:
     def _looked_at(self, call: Call, parts: Parts) -> Iterator[Value]:
         """Yield the tensors that a call gets which do not follow from earlier calls, and running statistics."""
         for value in parts.side("in") if not moves(call) else ():
-            tensor = value.tensor
-            follows = (
-                tensor.get("requires_grad")
-                or _ends(value) in self.made
-                or in_update(call)
-                or is_divided(tensor)
-            )
+            divided = value.tensor.get("requires_grad") or is_divided(value.tensor)
+            follows = divided or in_update(call) or _ends(value) in self.made
             if not follows or call.role(value.slot) in RUNNING:
                 yield value
 

@@ -13,7 +13,7 @@ from probe_analysis.calls.compact_run import RecordForm
 from probe_analysis.calls.run import Call
 
 from .expected import Expected
-from .held import Held, Piles, all_of, bits_of, joined, lowest, united
+from .held import MOST, Held, Piles, all_of, bits_of, joined, lowest, united
 from .marks import held_in
 from .sheet import Sheet
 from .side_by_side import Missing, collective
@@ -29,8 +29,6 @@ _UNEVEN |= {"barrier", "monitored_barrier"}
 _OTHERS = {"reduce", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single"} | _UNEVEN
 _OTHERS |= {"_reduce_scatter_base", "scatter_tensor"}
 PIPES = frozenset(["send", "recv", "isend", "irecv", "batch_isend_irecv"])
-#: How many contents are kept of one result.
-_MOST = 256
 
 #: The ranks of a process group; None for that of all ranks.
 Group = tuple[int, ...] | None
@@ -38,8 +36,9 @@ Group = tuple[int, ...] | None
 Keys = tuple[Hashable, ...]
 
 
-def is_collective(what: str) -> bool:
-    """Return whether all ranks of a group must make a call of this function."""
+def is_collective(call: Call) -> bool:
+    """Return whether all ranks of a group must make a call."""
+    what = collective(call)
     return what in _RESULTS or what in _OTHERS
 
 
@@ -62,7 +61,7 @@ class Sequenced:
         one = self if lowest(self.members) < lowest(other.members) else other
         cells = {**self.results, **other.results}
         pairs = ((cell, self.results.get(cell, {}), other.results.get(cell, {})) for cell in cells)
-        results = {cell: united(mine, theirs, _MOST) for cell, mine, theirs in pairs}
+        results = {cell: united(mine, theirs, MOST["held"]) for cell, mine, theirs in pairs}
         return Sequenced(self.members | other.members, one.rank, one.calls, one.took, results)
 
 
@@ -72,8 +71,8 @@ Made = dict[Keys, Sequenced]
 
 def made_by(sheet: Sheet) -> dict[Group, Made]:
     """Return the collective calls of runs that make the same calls, by their groups."""
-    calls = _collective(sheet.runs[0].calls)
-    odd = {row for row, order in sheet.odd if is_collective(collective(sheet.runs[0].calls[order]) or "")}
+    calls = [call for call in sheet.runs[0].calls if is_collective(call)]
+    odd = {row for row, order in sheet.odd if is_collective(sheet.runs[0].calls[order])}
     if odd and len(sheet.runs) > 1:  # the tensors of these ranks are not in the columns of the sheet
         rest = [run for row, run in enumerate(sheet.runs) if row not in odd]
         alone = [Sheet((sheet.runs[row],)) for row in odd]
@@ -91,17 +90,13 @@ def made_by(sheet: Sheet) -> dict[Group, Made]:
     for (group, keys, whose), some in rows.items():
         lead = sheet.runs[lowest(some)]
         results = {
-            (n, slot): sheet.piles(sheet.layout.of_record[call.order].start + number, _MOST, some)
+            (n, slot): sheet.piles(sheet.layout.of_record[call.order].start + number, MOST["held"], some)
             for n, (call, _) in enumerate(whose)
             for number, slot in _results_in(lead.forms[call.order], call.what)
         }
         every, firsts = zip(*whose, strict=True)
         joined(found, {group: {keys: Sequenced(sheet.ranks(some), lead.rank, every, firsts, results)}})
     return found
-
-
-def _collective(calls: tuple[Call, ...]) -> list[Call]:
-    return [call for call in calls if is_collective(collective(call) or "")]
 
 
 @lru_cache(maxsize=1024)
@@ -179,7 +174,7 @@ def _joint(
 def _together(row: Sequence[tuple[Sequenced, int]], slot: str) -> Held | None:
     piles: Piles = {}
     for each, j in row:
-        piles = united(piles, each.results.get((j, slot), {}), _MOST)
+        piles = united(piles, each.results.get((j, slot), {}), MOST["held"])
     return held_in(piles)
 
 

@@ -15,13 +15,11 @@ from probe_analysis.calls.run import Call
 from probe_analysis.compare.level import LIMITS, own_level
 
 from .expected import Expected, is_placed
-from .held import Piles, joined, united
+from .held import MOST, Piles, joined, united
 from .marks import held_in, mark
 from .sheet import Layout, Sheet
 from .side_by_side import collective
 
-#: How many contents are kept of one tensor.
-_MOST = 256
 #: Which part of a tensor a rank has: its coordinates on the mesh, None for each dimension along which the tensor is
 #: replicated. None in place of all of them is the whole tensor.
 Cut = tuple[Hashable, ...] | None
@@ -42,7 +40,7 @@ class Placed:
     def with_(self, other: Placed) -> Placed:
         one = self if self.rank < other.rank else other
         cuts = {**self.parts, **other.parts}
-        parts = {cut: united(self.parts.get(cut, {}), other.parts.get(cut, {}), _MOST) for cut in cuts}
+        parts = {cut: united(self.parts.get(cut, {}), other.parts.get(cut, {}), MOST["held"]) for cut in cuts}
         return Placed(one.call, one.rank, one.side, parts)
 
 
@@ -56,22 +54,20 @@ Meshes = dict[str, dict[Place, Placed]]
 def placed_by(sheet: Sheet) -> Meshes:
     """Return the DTensors of runs that make the same calls, by their meshes."""
     orders = _placed_in_layout(sheet.layout).union(order for _, order in sheet.odd)
-    return joined({}, *(_placed_by(run, sorted(orders)) for run in sheet.runs)) if orders else {}
+    in_order = tuple(sorted(orders))
+    return joined({}, *(_placed_by(run, in_order) for run in sheet.runs)) if orders else {}
 
 
 @lru_cache(maxsize=4)
 def _placed_in_layout(layout: Layout) -> frozenset[int]:
-    """Return the records that hold a DTensor."""
     return frozenset(order for order, _, _, base in layout.places if is_placed(base))
 
 
 def _placed_by(run: CompactRun, orders: Sequence[int]) -> Meshes:
-    """Return the DTensors of some records."""
     found: Meshes = {}
     rank = run.rank.number or 0
-    for order, mesh, number, place in _placed(
-        run.calls, tuple(run.forms[order] for order in orders), tuple(orders)
-    ):
+    forms = tuple(run.forms[order] for order in orders)
+    for order, mesh, number, place in _placed(run.calls, forms, orders):
         call = run.calls[order]
         slot, side, base, *_ = run.forms[order].tensors[number]
         tensor = run.tensor(order, number)

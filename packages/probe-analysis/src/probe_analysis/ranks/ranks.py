@@ -113,9 +113,8 @@ def ranks(
             continue
         there = bits_of(listed)
         blocks = (RankBlock(label, some, there, agree, tolerance) for some in _blocks([*listed.values()]))
-        summary = engine(
-            summarised, blocks, StepSummary.with_, progress and partial(progress, label)
-        ).settled(all_are_here=True)
+        told = progress and partial(progress, label)
+        summary = engine(summarised, blocks, StepSummary.with_, told).settled(all_are_here=True)
         history.stopped = history.stopped or steps.left(label, there)
         if not steps.has_several(summary):
             continue

@@ -92,9 +92,8 @@ def weights_of(cohort: Cohort) -> dict[Weight, Cell]:
             continue
         for slot, side, base, *_ in cohort.lead.form(call).tensors:
             name = slot.partition(".")[2]
-            mine = side == "parameter" and slot.startswith(
-                "parameters."
-            )  # tables in buffers are alike everywhere
+            # Tables in buffers are alike everywhere.
+            mine = side == "parameter" and slot.startswith("parameters.")
             if mine and (call.path, name) not in seen and not is_divided(base):
                 seen.add((call.path, name))
                 found[Weight(call.name, call.path, call.what, name)] = call.order, slot, "held"
@@ -172,9 +171,7 @@ def _alike(cohorts: Mapping[int, Cohort], weights: Weights) -> list[int]:
     for bits, tensors in sorted(classes, key=lambda each: lowest(each[0])):
         # What is filled with one number (a new norm's weight) says nothing.
         telling = {w: t for w, t in tensors.items() if t.get("Max") != t.get("Min")} or tensors
-        marks: _Marks = {
-            weight: (mark(tensor), math.prod(tensor["shape"])) for weight, tensor in telling.items()
-        }
+        marks: _Marks = {w: (mark(t), math.prod(t["shape"])) for w, t in telling.items()}
         for other, members in groups:
             same = sum(size for w, (own, size) in marks.items() if other.get(w, (None, 0))[0] == own)
             if 2 * same > max(sum(size for _, size in m.values()) for m in (marks, other)):
@@ -329,12 +326,15 @@ def shares_of(cohorts: Mapping[int, Cohort], replicas: Replicas, history: Histor
     """Return what the optimizers of the groups of replicas update."""
     shares = _shares_in(cohorts, replicas.groups)
     updated = (each for cohort in cohorts.values() for _, each in (cohort.piles(_UPDATED) or {}).values())
-    if len(shares.same) < len(replicas.groups) and any(updated):
-        _note_shares(label, cohorts, history, shares)
+    cut = any(cohort.lead.was_cut for cohort in cohorts.values())
+    if len(shares.same) < len(replicas.groups) and any(updated) and not cut:
+        what = "parts of weights (FSDP)" if shares.parts else _OTHERS
+        history.note("updates", label, f"the ranks update {what}: not compared.")
     return shares
 
 
 _UPDATED: Cell = 0, "", "updated"
+_OTHERS = "different weights (a sharded optimizer, or modules that not all call)"
 
 
 def _shares_in(cohorts: Mapping[int, Cohort], groups: Sequence[int]) -> Shares:
@@ -348,15 +348,6 @@ def _shares_in(cohorts: Mapping[int, Cohort], groups: Sequence[int]) -> Shares:
     apart = [group for group, found in of_group.items() if not _nested(found)]
     alike = [group for group, found in of_group.items() if len(found) == 1 and any(found)]
     return Shares([group for group in alike if group not in parts], apart, parts)
-
-
-_OTHERS = "different weights (a sharded optimizer, or modules that not all call)"
-
-
-def _note_shares(label: str, cohorts: Mapping[int, Cohort], history: History, shares: Shares) -> None:
-    what = "parts of weights (FSDP)" if shares.parts else _OTHERS
-    if not any(cohort.lead.was_cut for cohort in cohorts.values()):
-        history.note("updates", label, f"the ranks update {what}: not compared.")
 
 
 def _nested(found: Collection[frozenset[Any]]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from attrs import frozen
+from attrs import field, frozen
 from probe_format.statistics import WHOLE
 
 from probe_analysis.calls.compact_run import CompactRun, RecordForm, Tensors
@@ -75,11 +75,6 @@ class Layout:
         return np.delete(np.arange(len(self.places)), self.whole).tolist()
 
 
-def layout_of(run: CompactRun) -> Layout:
-    """Return where the tensors of a run stand."""
-    return _layout(tuple(form.tensors for form in run.forms))
-
-
 @lru_cache(maxsize=4)
 def _layout(records: tuple[Tensors, ...]) -> Layout:
     tensors = [x for record in records for x in record]
@@ -104,10 +99,12 @@ class Sheet:
     """Hold some runs that make the same calls. runs: each is a row; the tensors of the first are the columns."""
 
     runs: Sequence[CompactRun]
+    _known: dict[int, int] = field(factory=dict, init=False)
+    _marks: dict[Hashable, Hashable] = field(factory=dict, init=False)
 
     @cached_property
     def layout(self) -> Layout:
-        return layout_of(self.runs[0])
+        return _layout(tuple(form.tensors for form in self.runs[0].forms))
 
     @cached_property
     def odd(self) -> Mapping[tuple[int, int], Mapping[str, Mapping[str, Any]]]:
@@ -129,7 +126,6 @@ class Sheet:
 
     @cached_property
     def _floats(self) -> Sequence[npt.NDArray[np.float64]]:
-        """Return the floats of each run, where the first one has them."""
         return [*map(self._in_columns, self.runs)]
 
     @cached_property
@@ -239,14 +235,6 @@ class Sheet:
         if rows not in self._known:
             self._known[rows] = sum(bit for row, bit in enumerate(self.bits) if rows >> row & 1)
         return self._known[rows]
-
-    @cached_property
-    def _known(self) -> dict[int, int]:
-        return {}
-
-    @cached_property
-    def _marks(self) -> dict[Hashable, Hashable]:
-        return {}
 
     def differing(self) -> list[int]:
         """Return the columns that not all runs hold alike."""

@@ -56,9 +56,8 @@ def rows_of(runs: Mapping[int, CompactRun], members: Mapping[int, int]) -> tuple
         lacking = (rank for rank in everyone - set(calls) if name not in unreached[rank])
         absent = {r for r in lacking if not (name in extra and r != first and runs[r].was_cut)}
         if absent:
-            group, present, lack = (
-                all_of(members[rank] for rank in ranks) for ranks in (runs, calls, absent)
-            )
+            some = runs, calls, absent
+            group, present, lack = (all_of(members[rank] for rank in ranks) for ranks in some)
             alone.append(Missing(next(iter(calls.values())), group, present, lack))
     return list(found.values()), alone
 

@@ -18,7 +18,7 @@ from .expected import Expected, is_divided, reason_of
 from .given import Given, JointRow, inputs_of
 from .groups import is_collective
 from .held import Held, Kind, Piles, all_of, lowest, ranks_in, within
-from .judge import absence, judged
+from .judge import More, absence, judged
 from .marks import sums_in
 from .replicas import History, Replicas, Shares, note_inputs, shares_of
 from .side_by_side import Joint, Missing, collective, rows_of, stop_of
@@ -93,9 +93,8 @@ class _RanksOfStep:
             return  # paired by their groups instead
         row = self._row(call, joint)
         taken: set[int] = set()
-        for expected in chain(
-            given.look(call, row), self._asked(row), self._of_replicas(row, updates, taken)
-        ):
+        every = given.look(call, row), self._asked(row), self._of_replicas(row, updates, taken)
+        for expected in chain(*every):
             ranks = all_of(expected.held or {})
             found = self.compare(call, expected, partial(self._unreduced, row, expected.slot))
             if found is not None:
@@ -191,7 +190,7 @@ class _RanksOfStep:
         for each in alone:
             call = each.call
             if call.kind == "api":  # its effect shows in the numbers of later calls
-                if not is_collective(collective(call) or ""):
+                if not is_collective(call):
                     others.append(each)
                 continue
             for group in shares.asking(call, self.replicas.groups):
@@ -209,28 +208,21 @@ class _RanksOfStep:
         """Return the modules inside of which the first of some ranks makes collective calls."""
         lead = next(each.lead for each in self.cohorts.values() if each.members >> lowest(ranks) & 1)
         if lead.label not in self._around:
-            calls = (call for call in lead.calls if is_collective(collective(call) or ""))
-            self._around[lead.label] = frozenset(name for call in calls for name in call.modules)
+            names = (name for call in lead.calls if is_collective(call) for name in call.modules)
+            self._around[lead.label] = frozenset(names)
         return self._around[lead.label]
 
-    def compare(
-        self, call: Call, expected: Expected, more: partial[tuple[int, str]] | None = None
-    ) -> Disagreement | None:
+    def compare(self, call: Call, expected: Expected, more: More | None = None) -> Disagreement | None:
         """Return where ranks disagree on a tensor or an argument that they should agree on; None where they agree."""
         ranks = all_of(expected.held or {})
         reason, groups = expected.reason, self.replicas.of(call)
         number = next((number for number, group in enumerate(groups) if group & ranks), -1)
         key = call.name, expected.slot, number
-        further = (
-            more
-            if reason == "update"
-            else (lambda _: (0, self._since(key, ranks)))
-            if reason == "weight"
-            else None
-        )
+        further: Mapping[str, More | None]
+        further = {"update": more, "weight": lambda _: (0, self._since(key, ranks))}
         if reason not in ("form", "argument") and len(sums_in(expected.held or {})) > 1:
             self._note_sums()
-        answer = judged(self.summary.step, call, expected, self.summary.tolerance, further)
+        answer = judged(self.summary.step, call, expected, self.summary.tolerance, further.get(reason))
         # Where no module's weights are recorded, only the function says what is a weight: it must have agreed before.
         is_known = reason != "weight" or self.history.weights or key in self.history.agreed
         if answer is False or (answer is not True and not is_known):
@@ -260,16 +252,14 @@ class _RanksOfStep:
             piles = row.piles(first, slot, "own")
             for name, (bits, _) in (piles or {}).items():
                 own[str(name)] = own.get(str(name), 0) | bits
-        tensor = held[min(held, key=lowest)]
-        lead = next(
-            self.cohorts[first].lead for first, bits in row.members.items() if bits & min(held, key=lowest)
-        )
+        some = min(held, key=lowest)
+        lead = next(self.cohorts[first].lead for first, bits in row.members.items() if bits & some)
         same = [
             f"{call.name}.{x[0]}"
             for call in lead.calls
             if call.kind == "parameters_grad"
             for x in lead.form(call).tensors
-            if x[2]["shape"] == tensor["shape"]
+            if x[2]["shape"] == held[some]["shape"]
         ]
         return unreduced(held, own, same)
 

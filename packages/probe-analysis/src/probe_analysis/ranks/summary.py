@@ -72,9 +72,8 @@ class StepSummary:
     @property
     def by_first(self) -> dict[int, Cohort]:
         """Return the cohorts by their first ranks, the lowest first."""
-        return {
-            lowest(x.members): x for x in sorted(self.cohorts.values(), key=lambda each: lowest(each.members))
-        }
+        found = {lowest(each.members): each for each in self.cohorts.values()}
+        return dict(sorted(found.items()))
 
     def with_(self, other: StepSummary) -> StepSummary:
         """Return the two summaries as one. The order and the pairs in which summaries are united do not matter."""

@@ -1,6 +1,5 @@
 """Make the arguments of a recorded call again: numbers and texts from its record, tensors from their files."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -121,9 +120,8 @@ def values_of(tensor: Tensor) -> Array:
     except FormatError as error:
         raise ProbeError(f"a file cannot be read: {error}") from error
     if found.shape != tensor.shape:
-        raise ProbeError(
-            f"a file is not of its record: {tensor.slot} has the shape {tensor.shape}, its file {found.shape}"
-        )
+        shapes = f"{tensor.slot} has the shape {tensor.shape}, its file {found.shape}"
+        raise ProbeError(f"a file is not of its record: {shapes}")
     return found
 
 
@@ -131,8 +129,3 @@ def wide(values: Array) -> Array:
     """Return floating-point values as float64 or complex128, and others as they are, in memory of their own."""
     kind = {"f": np.float64, "c": np.complex128}.get(values.dtype.kind, values.dtype)
     return np.array(values, dtype=kind, order="C")
-
-
-def elements_of(*records: Record) -> int:
-    """Return how many elements the tensors of the records have in all, by what these say."""
-    return sum(math.prod(tensor.shape) for record in records for tensor in record.tensors)

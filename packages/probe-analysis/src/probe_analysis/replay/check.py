@@ -112,9 +112,8 @@ def check(
         raise FormatError(f"{dump} has no call of a function: it is replayed from a dump at level L1 or mix.")
     if not result.ranked:
         why = "; ".join([*(f"{n}: {reason}" for reason, n in result.reasons.items()), *result.remarks])
-        raise FormatError(
-            f"No call of {dump} can be replayed ({why}). Record with task: tensor, level: L1 or mix."
-        )
+        how = "Record with task: tensor, level: L1 or mix."
+        raise FormatError(f"No call of {dump} can be replayed ({why}). {how}")
     return result
 
 

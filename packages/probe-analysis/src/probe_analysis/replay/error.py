@@ -24,9 +24,6 @@ class Error:
     worst: float
 
 
-EXACT = Error(0.0, 0.0, 0.0)
-
-
 def error_of(recorded: Array, exact: Array, moved: Array, dtype: str, unit: float) -> Error:
     """Return the error of what was recorded.
 
@@ -47,7 +44,7 @@ def error_of(recorded: Array, exact: Array, moved: Array, dtype: str, unit: floa
         size[~np.isfinite(size)] = spread[~np.isfinite(spread)] = 0.0
         off = _norm(apart)
         if not off:
-            return EXACT
+            return Error(0.0, 0.0, 0.0)
         rms = _norm(spread) / math.sqrt(spread.size)
         allowed = np.sqrt((unit * size) ** 2 + spread**2 + rms**2) + smallest
         whole = math.hypot(unit * _norm(size), _norm(spread)) + smallest * math.sqrt(size.size)

@@ -18,7 +18,7 @@ from probe_format.values import ValuePath
 from probe_analysis.calls.run import AtCall, Call
 from probe_analysis.compare.dtypes import dtype_name, eps_of
 
-from .arguments import Arguments, arguments_of, elements_of, values_of, wide
+from .arguments import Arguments, arguments_of, values_of, wide
 from .error import Error, error_of
 from .replayer import Array, Arrays, Replayer
 
@@ -116,10 +116,11 @@ def _replayed(call: Call, replayer: Replayer, backward: Call | None, memory: int
     assert isinstance(name, ApiName)
     function = replayer.function(name.prefix, name.api)
     results = _results_of(forward)
-    needed = elements_of(*records) * 8 * _COPIES
+    tensors = [tensor for record in records for tensor in record.tensors]
+    needed = sum(math.prod(tensor.shape) for tensor in tensors) * 8 * _COPIES
     if needed > memory:
         raise ProbeError(f"it needs too much memory (--memory): about {math.ceil(needed / 2**30)} GiB")
-    unit = max((eps_of(tensor.dtype) for record in records for tensor in record.tensors), default=0.0) / 2
+    unit = max((eps_of(tensor.dtype) for tensor in tensors), default=0.0) / 2
     run = _Rerun(function, arguments_of(forward, replayer), replayer)
     why = ""
     if backward is not None:
@@ -225,9 +226,8 @@ def _with_shared(tensor: Tensor) -> tuple[str, ...]:
 
 def _flat(result: Any) -> Iterator[tuple[ValuePath, Any]]:
     """Yield what a function returned, by the places that records have for it (spec/dump.md)."""
-    todo: list[tuple[ValuePath, Any]] = [
-        (("output",), result if isinstance(result, tuple | list) else [result])
-    ]
+    values = result if isinstance(result, tuple | list) else [result]
+    todo: list[tuple[ValuePath, Any]] = [(("output",), values)]
     for path, value in todo:  # which grows
         if isinstance(value, tuple | list):
             todo += [((*path, n), x) for n, x in enumerate(value)]
@@ -256,9 +256,8 @@ def _farthest(
             why = f"it returns something else here: {tensor.slot} has the shape {exact.shape}, not {recorded.shape}"
             return Replayed(call, why=why)
         error = error_of(recorded, exact, moved, tensor.dtype, unit)
-        found.append(
-            Replayed(call, tensor.slot, tensor.dtype, error, _limit_of(unit, sizes, max(1, exact.size)))
-        )
+        limit = _limit_of(unit, sizes, max(1, exact.size))
+        found.append(Replayed(call, tensor.slot, tensor.dtype, error, limit))
     return max(found, key=lambda each: each.units / each.limit)
 
 

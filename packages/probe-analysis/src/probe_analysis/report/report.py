@@ -72,11 +72,9 @@ def report(
     found, error = None, None
     if b is not None:  # first, since each record is taken for the page when it is compared
         thirds = [] if noise is None else list(runs_of(noise, step=step, rank=rank))
+        (ones, twos), options = draft.opened, Options(mapping, tolerance, load)
         try:
-            found = diff_runs(
-                draft.opened[0], draft.opened[1], thirds, Options(mapping, tolerance, load),
-                progress=progress, look=draft.take,
-            )  # fmt: skip
+            found = diff_runs(ones, twos, thirds, options, progress=progress, look=draft.take)
         except FormatError as damaged:
             error = damaged
     for number, dump in enumerate(dumps):

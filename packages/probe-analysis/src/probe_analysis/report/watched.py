@@ -46,9 +46,8 @@ def watched_finding(found: dict[str, Any], which: str) -> dict[str, Any]:
     of = f"{nan:,} NaN and {inf:,} infinite elements" if nan or inf else "elements that are not finite"
     count = len(found["bad"]) + found["more"]
     more = f" In all {count:,} norms are not finite." if count > 1 else ""
-    return finding(
-        {"kind": "watched"}, "different", which, f"Step {step}{on}: {name} ({kind}) has {of}.{more}"
-    )
+    said = f"Step {step}{on}: {name} ({kind}) has {of}.{more}"
+    return finding({"kind": "watched"}, "different", which, said)
 
 
 def _bad(
@@ -57,9 +56,8 @@ def _bad(
     """Yield (step, rank, kind, tensor, NaN, infinite) of each norm that is not finite, by step."""
     rows = [(row.step, place, row) for place, file in enumerate(files) for row in file.rows]
     for number, place, row in sorted(rows, key=lambda each: each[:2]):
-        for i, column in (
-            enumerate(files[place].columns) if step in (None, number) and files[place].bad(row) else ()
-        ):
+        bad = step in (None, number) and files[place].bad(row)
+        for i, column in enumerate(files[place].columns if bad else ()):
             norm = row.norm(i)
             if norm is not None and not math.isfinite(norm):
                 yield number, files[place].rank, column.kind, column.name, *row.bad.get(i, (0, 0))

@@ -51,6 +51,7 @@ def draw(trend: Trend, path: str | Path) -> None:
         _over_steps(lines, trend)
     else:
         _over_layers(lines, trend)
+    _finish(lines, trend)
     _map(figure, colours, trend, shown)
     figure.savefig(drawn := io.BytesIO(), format=ending)
     write_whole(path, drawn.getvalue())
@@ -62,7 +63,6 @@ def _over_steps(axes: Any, trend: Trend) -> None:
         axes.plot(trend.steps, sizes, marker=".", label=_shown(series.name))
     axes.set_xlabel("step")
     axes.xaxis.get_major_locator().set_params(integer=True)
-    _finish(axes, trend)
 
 
 def _over_layers(axes: Any, trend: Trend) -> None:
@@ -72,7 +72,6 @@ def _over_layers(axes: Any, trend: Trend) -> None:
         sizes = [_size(points[folder].value if folder in points else None) for points in each]
         axes.plot(range(len(sizes)), sizes, marker=".", label=trend.whose(point) or "all")
     axes.set_xlabel("layer, in the order of execution")
-    _finish(axes, trend)
 
 
 def _finish(axes: Any, trend: Trend) -> None:

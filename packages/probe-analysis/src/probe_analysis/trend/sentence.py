@@ -54,16 +54,11 @@ def _ends(found: Trend) -> tuple[Point, Point]:
 def _unchanged(found: Trend) -> str:
     """Return what was compared, and is the same."""
     if len(found.steps) == 1:
-        what = (
-            "differs between ranks" if len(found.ranks) > 1 else "is larger or smaller than the median layer"
-        )
+        ranks, layers = "differs between ranks", "is larger or smaller than the median layer"
+        what = ranks if len(found.ranks) > 1 else layers
         return f"in step {found.steps[0]}, the only one, no tensor {what}"
-    begun = [series.name for series in found.begun]
-    return (
-        f"nothing changes, but these are zero at first: {', '.join(begun[:3])}"
-        if begun
-        else "nothing changes"
-    )
+    begun = ", ".join(series.name for series in found.begun[:3])
+    return f"nothing changes, but these are zero at first: {begun}" if begun else "nothing changes"
 
 
 def _on(found: Trend, point: Point) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import median
 from typing import Any, Literal
@@ -130,11 +130,11 @@ def trend(
     values: dict[tuple[str, str], list[Point]] = {}
     bounds: dict[str, str] = {}
     work = partial(_read, quantity, statistic)
-    for read in skipped.read(work, [*parts.values()], engine, progress):
-        for key, point in read.points:
+    for points, lost, lower in skipped.read(work, [*parts.values()], engine, progress):
+        for key, point in points:
             values.setdefault(key, []).append(point)
-        notes += read.notes
-        bounds = {**read.bounds, **bounds}
+        notes += lost
+        bounds = {**lower, **bounds}
     skipped.unless(values)
     if not values:
         why = "; ".join([_LEVELS[quantity], *notes, *skipped.values()])
@@ -158,27 +158,20 @@ def watched_trend(
 ) -> Trend:
     """Return how a quantity runs over what task `watch` has left. Arguments and errors are those of `trend`."""
     watched = watched_values(files, quantity, rms=statistic == "rms", step=step, rank=rank)
-    return _ranked(quantity, statistic, watched.points, watched.ranks, watched.notes)
+    return _ranked(quantity, statistic, *watched)
 
 
 def _ranked(
     quantity: Quantity,
     statistic: Statistic,
     values: Mapping[tuple[str, str], list[Point]],
-    ranks: Iterable[int | None],
+    ranks: Collection[int | None],
     notes: Iterable[str],
 ) -> Trend:
     series = [_series(key, points, place) for place, (key, points) in enumerate(values.items())]
     steps = tuple(sorted({point.step for each in series for point in each.points}))
-    whole = Trend(
-        quantity,
-        statistic,
-        tuple(series),
-        steps,
-        tuple(ranks),
-        _rule(statistic, steps, tuple(ranks)),
-        tuple(notes),
-    )
+    of, rule = tuple(ranks), _rule(statistic, len(steps), len(ranks))
+    whole = Trend(quantity, statistic, tuple(series), steps, of, rule, tuple(notes))
     first = sorted(series, key=lambda each: (-whole.ranked(each), each.broken is None, each.place))
     return evolve(whole, series=tuple(first))
 
@@ -190,33 +183,26 @@ def _series(key: tuple[str, str], points: list[Point], place: int) -> Series:
     return Series(*key, tuple(points), place, max(over_steps), max(over_ranks))
 
 
-def _rule(statistic: Statistic, steps: tuple[int, ...], ranks: tuple[int | None, ...]) -> str:
+def _rule(statistic: Statistic, steps: int, ranks: int) -> str:
     largest = "the largest magnitude"
     if statistic in ("Max", "Min", "Mean"):
         largest += ", or the distance where signs differ,"
-    if len(steps) > 1:
+    if steps > 1:
         return f"ranked by {largest} through the smallest over the steps of one rank"
-    if len(ranks) > 1:
+    if ranks > 1:
         return f"one step: ranked by {largest} through the smallest over the ranks"
     what = "ranked by how many times a magnitude is larger or smaller than the median layer's"
     return f"one step and rank: {what}"
 
 
-@frozen
-class _Read:
-    """Hold what is kept of a run.
+def _read(
+    quantity: Quantity, statistic: Statistic, run: Run, before: dict[Any, tuple[int, Found]]
+) -> tuple[Sequence[tuple[tuple[str, str], Point]], Sequence[str], Mapping[str, str]]:
+    """Return the values of a quantity in a run, in its order, and what is lost.
 
-    points: the values, in its order. notes: what is lost.
-    bounds: why some are lower bounds -> what the first error says, in brackets; empty without one.
+    Return also why some values are lower bounds -> what the first error says, in brackets; empty without one.
+    before: (layer, tensor) -> its last step, which this fills in.
     """
-
-    points: Sequence[tuple[tuple[str, str], Point]]
-    bounds: Mapping[str, str]
-    notes: Sequence[str]
-
-
-def _read(quantity: Quantity, statistic: Statistic, run: Run, before: dict[Any, tuple[int, Found]]) -> _Read:
-    """Return the values of a quantity in a run. before: (layer, tensor) -> its last step, which this fills in."""
     at, of, folder = run.rank.step or 0, run.rank.number, run.folder
     bounds: dict[str, str] = {}
     points = list[tuple[tuple[str, str], Point]]()
@@ -231,7 +217,7 @@ def _read(quantity: Quantity, statistic: Statistic, run: Run, before: dict[Any, 
             if why and value is not None:
                 bounds.setdefault(why, error)
             points.append((key, Point(last[0], of, value, folder)))
-    return _Read(points, bounds, [f"{run.label}: {run.rank.lost}"] if run.rank.lost else [])
+    return points, [f"{run.label}: {run.rank.lost}"] if run.rank.lost else [], bounds
 
 
 def _update(last: Found, found: Found, statistic: Statistic) -> tuple[float | None, str, str]:

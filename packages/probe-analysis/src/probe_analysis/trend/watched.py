@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from attrs import frozen
 from probe_format.errors import FormatError
 from probe_format.watch import WatchFile
 
@@ -20,34 +19,21 @@ _WHY = {
 }
 
 
-@frozen(eq=False)
-class Watched:
-    """Hold the values of one quantity.
-
-    points: (layer, tensor) -> its points, by rank, then by step.
-    ranks: one of each file. notes: what the points do not say.
-    """
-
-    points: Mapping[tuple[str, str], list[Point]]
-    ranks: tuple[int | None, ...]
-    notes: tuple[str, ...]
-
-
 def watched_values(
     files: Sequence[WatchFile], quantity: str, *, rms: bool, step: int | None, rank: int | None
-) -> Watched:
+) -> tuple[Mapping[tuple[str, str], list[Point]], list[int | None], list[str]]:
     """Return the norms (with ``rms``, over the root of the number of elements) of a quantity in some files.
 
+    They are (layer, tensor) -> its points, by rank, then by step. Return also the rank of each file, and what the
+    points do not say.
     step, rank: only these; None for all. Raises FormatError when there is nothing.
     """
     chosen = [file for file in files if rank in (None, file.rank)]
     steps = sorted({row.step for file in chosen for row in file.rows if step in (None, row.step)})
     names = {column.name for file in chosen for _, column in file.of_kind(quantity)}
     if not steps or not names:
-        why = _WHY.get(quantity, "no update was seen")
-        raise FormatError(
-            f"There is nothing of {quantity} in {', '.join(file.label for file in files)}: {why}."
-        )
+        labels, why = ", ".join(file.label for file in files), _WHY.get(quantity, "no update was seen")
+        raise FormatError(f"There is nothing of {quantity} in {labels}: {why}.")
     most = max(50, min(_MOST_STEPS, _MOST_POINTS // (len(names) * len(chosen))))
     size = -(-len(steps) // most)
     group = {each: steps[i - i % size] for i, each in enumerate(steps)}
@@ -58,11 +44,8 @@ def watched_values(
             largest = _largest(file, number, group)
             of = [Point(at, file.rank, value * scale, file.path.stem) for at, value in largest.items()]
             points.setdefault((column.layer, column.what), []).extend(of)
-    return Watched(
-        {key: of for key, of in points.items() if of},
-        tuple(file.rank for file in chosen),
-        tuple(_notes(chosen, size)),
-    )
+    told = {key: of for key, of in points.items() if of}
+    return told, [file.rank for file in chosen], [*_notes(chosen, size)]
 
 
 def _largest(file: WatchFile, number: int, group: Mapping[int, int]) -> dict[int, float]:
@@ -70,11 +53,9 @@ def _largest(file: WatchFile, number: int, group: Mapping[int, int]) -> dict[int
     found: dict[int, float] = {}
     for row in file.rows:
         value = row.norm(number) if row.step in group else None
-        if value is None:
-            continue
-        at = group[row.step]
-        if at not in found or magnitude(value) > magnitude(found[at]):
-            found[at] = value
+        if value is not None:
+            at = group[row.step]
+            found[at] = max(found.get(at, value), value, key=magnitude)
     return found
 
 
