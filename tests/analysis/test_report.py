@@ -94,7 +94,9 @@ def test_a_rank_without_its_stacks_is_on_the_page(tmp_path: Path) -> None:
     assert found.unread.keys() == {f"step0/rank of {each}" for each in (one, two)}
     bare, own = read(found.html)
     assert dict(bare["unread"]) == found.unread
-    assert all(why.startswith("its calls are on the page without their stacks: ") for why in found.unread.values())
+    assert all(
+        why.startswith("its calls are on the page without their stacks: ") for why in found.unread.values()
+    )
     for with_stacks, without in zip(whole["runs"], bare["runs"], strict=True):
         for key in ("begin", "fact", "parent"):
             assert list(column(with_stacks[key])) == list(own(without[key]))
@@ -104,7 +106,7 @@ def test_a_rank_without_its_stacks_is_on_the_page(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="is not JSON"):
         _ = opened[0].ranks[0].stack
     (one / "step0" / "rank" / "dump.json").write_text("no JSON")
-    with pytest.raises(FormatError, match="dump.json is not JSON"):
+    with pytest.raises(FormatError, match=r"dump\.json is not JSON"):
         probe_analysis.report(one)
 
 

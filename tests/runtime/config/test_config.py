@@ -508,7 +508,7 @@ def test_a_number_in_yaml_is_the_one_that_is_written(tmp_path: Path) -> None:
     c = resolve(load(path))
     assert (c.step, c.max_bytes) == ({0, 8, 10, 12, 16}, 10)
     path.write_text("step: [1:30]\n")
-    with pytest.raises(ConfigError, match="'1:30' is not a range. Did you mean \"1-30\""):
+    with pytest.raises(ConfigError, match=r"'1:30' is not a range\. Did you mean .1-30."):
         resolve(load(path))
 
 

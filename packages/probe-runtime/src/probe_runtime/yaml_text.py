@@ -40,7 +40,11 @@ class _LineLoader(yaml.SafeLoader):
         text = str(self.construct_scalar(node))
         if ":" in text:
             return text
-        return int(text.replace("_", "")) if text.lstrip("+-0_")[:1].isdigit() else super().construct_yaml_int(node)
+        return (
+            int(text.replace("_", ""))
+            if text.lstrip("+-0_")[:1].isdigit()
+            else super().construct_yaml_int(node)
+        )
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         if (

@@ -225,7 +225,9 @@ class _Steps:
         runs: the ranks of the step, also those that cannot be read, as bits.
         """
         gone = ranks_in(all_of(self.compared.values()) & ~runs)
-        why = f"{ranks_text(gone)} stopped before {label}, which {ranks_text(ranks_in(runs))} began. {_BETWEEN}"
+        why = (
+            f"{ranks_text(gone)} stopped before {label}, which {ranks_text(ranks_in(runs))} began. {_BETWEEN}"
+        )
         return Stop(label, gone, None, why) if gone else None
 
     def nothing(self) -> FormatError:
