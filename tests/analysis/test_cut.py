@@ -112,7 +112,13 @@ def test_all_ranks_but_one_stopped_before_a_step(tmp_path, capsys, later):
     assert (found.stopped.step, found.stopped.ranks) == ("step1", (1,))
     assert "step1 has rank 0 alone: not compared." in found.notes
     probe(["ranks", str(tmp_path)])
-    assert capsys.readouterr().out.startswith("stopped: rank 1 stopped before step1, which rank 0 began.")
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said.startswith("stopped: rank 1 stopped before step1, which rank 0 began.")
+    # All that is known: with batches of uneven number (torch's Join) a run that is well looks the same.
+    assert said.endswith(
+        " That is between two steps: no batch was left (data of uneven length), it was killed or failed there, or was "
+        "no longer dumped."
+    )
 
 
 def test_a_rank_that_cannot_be_read_in_a_later_step_began_it(tmp_path):

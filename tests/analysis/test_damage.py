@@ -138,10 +138,11 @@ def test_files_of_another_major_version_are_refused(tmp_path: Path, version: str
     assert str(said.value).startswith("report.json ")
 
 
-@pytest.mark.parametrize("state", ["same", "different", "unknown"])
-def test_a_page_of_two_dumps_says_which_stack_cannot_be_read(tmp_path: Path, state: str) -> None:
+@pytest.mark.parametrize(("state", "rank"), [("same", ()), ("different", (0,)), ("different", (1,))])
+def test_a_page_of_two_dumps_says_which_stack_cannot_be_read(
+    tmp_path: Path, state: str, rank: tuple[int, ...]
+) -> None:
     good = mutants.fresh(tmp_path / "good")
-    rank = {"same": (), "different": (0,), "unknown": (1,)}[state]
     bad = Path(
         changed(tmp_path / "bad", "dump.json", "data", RECORD, "output", 0, "Norm", to=1e9, ranks=rank)
     )

@@ -84,6 +84,32 @@ def test_a_damaged_rank_is_told_apart(tmp_path: Path) -> None:
         probe_analysis.report(folder)
 
 
+def test_a_rank_without_its_stacks_is_on_the_page(tmp_path: Path) -> None:
+    one, two = (write(tmp_path / name, *model(planted=planted)) for name, planted in (("a", -1), ("b", 1)))
+    whole, column = read(probe_analysis.report(one, two).html)
+    opened = [probe_format.open(each) for each in (one, two)]
+    for each in (one, two):
+        (each / "step0" / "rank" / "stack.json").write_text("no JSON")
+    found = probe_analysis.report(*opened)
+    assert found.unread.keys() == {f"step0/rank of {each}" for each in (one, two)}
+    bare, own = read(found.html)
+    assert dict(bare["unread"]) == found.unread
+    assert all(
+        why.startswith("its calls are on the page without their stacks: ") for why in found.unread.values()
+    )
+    for with_stacks, without in zip(whole["runs"], bare["runs"], strict=True):
+        for key in ("begin", "fact", "parent"):
+            assert list(column(with_stacks[key])) == list(own(without[key]))
+        assert any(column(with_stacks["stack"])) and not any(own(without["stack"]))
+    told = [[(each["state"], each["sentence"]) for each in page["findings"]] for page in (whole, bare)]
+    assert told[0] == told[1] and told[0][0][0] == "different"
+    with pytest.raises(FormatError, match="is not JSON"):
+        _ = opened[0].ranks[0].stack
+    (one / "step0" / "rank" / "dump.json").write_text("no JSON")
+    with pytest.raises(FormatError, match=r"dump\.json is not JSON"):
+        probe_analysis.report(one)
+
+
 def test_a_circle_in_a_damaged_tree_is_cut(tmp_path: Path) -> None:
     data, _, _ = model(layers=1)
     names = list(data)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -167,6 +168,38 @@ def test_an_earlier_dump_is_left_alone(tmp_path: Path) -> None:
         saver.save(np.ones(3), "y")
     assert list(data(tmp_path)) == ["y.0.debug", "y_grad.0.debug"]
     assert [p.name for p in tmp_path.rglob("*.npy")] == ["y.0.debug.npy"]
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({}, "step0/rank3, step1/rank, step2/rank "),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "step0/rank, step0/rank3, step1/rank and 1 more "),
+        ({"RANK": "0"}, "step0/rank, step1/rank, step2/rank "),  # of how many, nobody knows
+        ({"RANK": "1", "WORLD_SIZE": "2"}, None),  # its first process tells
+    ],
+)
+def test_what_a_run_with_overwrite_did_not_reach_is_told(
+    given: dict[str, str], left: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ps.Saver(dump_path=tmp_path, overwrite=True) as saver:
+        for _ in range(3):
+            saver.save(1, "x")
+            saver.step()
+    (tmp_path / "step0" / "rank3").mkdir()
+    (tmp_path / "step0" / "rank3" / "debug.json").write_text("{}")
+    for path in tmp_path.glob("step*/rank*"):
+        os.utime(path, (1, 1))  # as if before this process
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    saver = ps.Saver(dump_path=tmp_path, overwrite=True)
+    saver.save(2, "y")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        saver.close()
+        saver.close()
+    words = [f"Probe: {tmp_path} still has {left}of an earlier dump, which this run did not reach."]
+    assert [str(each.message).partition(" Commands")[0] for each in told] == (words if left else [])
 
 
 def test_configure_again_ends_what_was_begun(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
     ),
     "probe_runtime": (
         {"demo", "environment", "frameworks", "notice", "yaml_text"},
-        {"config", "patching"},
+        {"config", "earlier_dump", "patching"},
         {"describe", "select", "watch"},
         {"collect"},
         {"planning", "session"},

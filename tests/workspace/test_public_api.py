@@ -133,6 +133,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "FileNames", "LARGE", "Leaf", "Placement", "RunError", "StepFiles", "TensorOptions", "array_json",
         "is_handed_on", "options_of", "run_both", "summarise",
     },
+    "probe_runtime.earlier_dump": {"EarlierDump"},
     "probe_runtime.environment": {"environment_number"},
     "probe_runtime.frameworks": {"framework_of", "frameworks", "packages"},
     "probe_runtime.notice": {"Notices", "log", "log_once", "notice", "user_frame"},

@@ -47,6 +47,16 @@ def test_a_file_that_changed_or_is_gone(folder, name):
     assert f"{name} is missing; report.json lists it." in problems(folder)
 
 
+def test_of_one_file_it_is_said_where_its_checksums_are(folder):
+    for says in (
+        "one file was given; its folder's report.json has them.",
+        "only dumps by Probe have a report.json.",
+    ):
+        (verdict,) = verify(folder / "dump.json")
+        assert f"No checksums: {says}" in verdict.notes
+        (folder / "report.json").unlink(missing_ok=True)
+
+
 def test_a_missing_or_broken_report(folder):
     (folder / "report.json").write_text('{"state": "complete"}')
     assert "report.json: format_version: is missing." in problems(folder)

@@ -1,5 +1,6 @@
 """Packs of tensor files: what is whole is found, and what is torn or changed never gives a wrong tensor."""
 
+import os
 import zlib
 
 import numpy as np
@@ -66,6 +67,12 @@ def test_a_link_is_no_pack(tmp_path):
     (tmp_path / "000.pack").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FormatError, match="is a link"):
         entries(tmp_path)
+
+
+def test_a_pipe_is_no_pack_and_is_not_waited_for(tmp_path):
+    (tmp_path / "000.pack").write_bytes(pack(*FILES))
+    os.mkfifo(tmp_path / "001.pack")
+    assert entries(tmp_path).keys() == WHOLE.keys()
 
 
 @pytest.mark.parametrize("name", ["../a.npy", "/a.npy", ".npy", "a", "a.txt", "a\0.npy"])

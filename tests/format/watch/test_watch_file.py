@@ -172,3 +172,10 @@ def test_a_row_of_a_file_that_was_removed_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         writer.row(1, np.zeros(0), {})
     writer.close()
+
+
+def test_a_pipe_is_no_watch_file_and_is_not_waited_for(tmp_path: Path) -> None:
+    written(tmp_path, 0)
+    os.mkfifo(pipe := tmp_path / "watch" / "rank1.rows")
+    with pytest.raises(FormatError, match=f"{pipe} is no file"):
+        watch_files(tmp_path)

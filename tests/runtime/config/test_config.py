@@ -501,6 +501,17 @@ def test_plain_yaml(tmp_path: Path) -> None:
     assert resolve(load(path)) == Config()
 
 
+def test_a_number_in_yaml_is_the_one_that_is_written(tmp_path: Path) -> None:
+    """YAML 1.1, which its parser knows, makes 8 of 010, and 90 of 1:30."""
+    path = tmp_path / "c.yaml"
+    path.write_text("step: [010, 08, 0_12, 0, 0x10]\nmax_bytes: 010\n")
+    c = resolve(load(path))
+    assert (c.step, c.max_bytes) == ({0, 8, 10, 12, 16}, 10)
+    path.write_text("step: [1:30]\n")
+    with pytest.raises(ConfigError, match=r"'1:30' is not a range\. Did you mean .1-30."):
+        resolve(load(path))
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

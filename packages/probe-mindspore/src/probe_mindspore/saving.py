@@ -18,9 +18,9 @@ from probe_mindspore.tensors.leaf import TensorLeaf
 from probe_mindspore.tensors.tensor_view import DENSE
 
 from .module_kind import detect
-from .ranks import current_rank
+from .ranks import current_rank, world_size
 
-__all__ = ["FRAMEWORK", "MindSporeSaving", "current_rank", "open_leaf", "replayer"]
+__all__ = ["FRAMEWORK", "MindSporeSaving", "current_rank", "open_leaf", "replayer", "world_size"]
 
 FRAMEWORK = detect().framework
 

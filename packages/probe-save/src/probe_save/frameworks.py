@@ -57,6 +57,9 @@ class Home(Protocol):
     def current_rank(self) -> int | None:
         """Return this process's rank in a distributed run, else None."""
 
+    def world_size(self) -> int | None:
+        """Return the number of processes of a distributed run, else None."""
+
     def open_leaf(
         self, options: TensorOptions, coverage: Coverage, numbers: Iterator[int], summary: Summary
     ) -> SavedLeaf:
@@ -110,13 +113,23 @@ def home(framework: str) -> Home:
 
 def current_rank() -> int | None:
     """Return this process's rank: from a framework that is loaded, else from RANK or RANK_ID; None without any."""
+    return _of_run("current_rank", "RANK", "RANK_ID")
+
+
+def world_size() -> int | None:
+    """Return the number of processes of a distributed run, found as the rank is; None where it is not known."""
+    return None if current_rank() is None else _of_run("world_size", "WORLD_SIZE", "RANK_SIZE")
+
+
+def _of_run(question: str, *variables: str) -> int | None:
+    """Return what a framework that is loaded answers, else the first of the variables that is set."""
     for framework in dict.fromkeys((*_extras(), *frameworks())):
         if framework in sys.modules:
             try:
-                found = home(framework).current_rank()
+                found: int | None = getattr(home(framework), question)()
             except MissingPackage:
                 continue
             if found is not None:
                 return found
-    rank = environment_number("RANK")
-    return rank if rank is not None else environment_number("RANK_ID")
+    given = map(environment_number, variables)
+    return next((number for number in given if number is not None), None)

@@ -16,9 +16,10 @@ from probe_format.layout import ERRORS, existing_dump
 from probe_format.write import Claim, clear, explain, reason, remains
 from probe_runtime.config import AllSettings, Config, ConfigFile, load, parse_init_step, path_problem, resolve
 from probe_runtime.describe import RunError
+from probe_runtime.earlier_dump import EarlierDump
 from probe_runtime.notice import log, notice
 
-from .frameworks import current_rank
+from .frameworks import current_rank, world_size
 from .saved_step import SavedStep
 from .uncompiled import uncompiled
 
@@ -68,6 +69,7 @@ class Saver:
         self._framework = framework
         self._child = multiprocessing.parent_process() is not None
         self._claim = Claim(config.dump_path)
+        self._earlier = EarlierDump(world_size)
         self.closed = False
         self._run: SavedStep | None = None
         self._skip_step: int | None = None
@@ -126,6 +128,7 @@ class Saver:
             run, self._run = self._run, None
         if run is not None:
             self._end(run, self.step_number)
+        self._earlier.tell()
         self._claim.release()
         _live.discard(self)
 
@@ -197,6 +200,7 @@ class Saver:
             new, about = not config.overwrite, {"tool": self._tool, "rank": rank, "step": step}
             place = self._claim.take(config.dump_path, step, rank, child=self._child, new=new)
             if config.overwrite:
+                self._earlier.reach(config.dump_path, place, rank)
                 clear(place)
             run = SavedStep.begin(config, place, self._framework, about)
         except unsignalled(OSError) as error:
@@ -231,6 +235,7 @@ class Saver:
         self._lock = threading.RLock()  # in the parent, another thread may have held the old one
         self._opening = False
         self._child = True
+        self._earlier = EarlierDump(world_size)  # what it found, the parent tells
         if run is not None:
             run.disown()
 

@@ -19,9 +19,9 @@ from probe_runtime.describe import Placement, TensorOptions
 from probe_torch.aside import aside
 from probe_torch.tensors.leaf import TensorLeaf
 
-from .ranks import current_rank
+from .ranks import current_rank, world_size
 
-__all__ = ["FRAMEWORK", "TorchSaving", "current_rank", "open_leaf", "replayer"]
+__all__ = ["FRAMEWORK", "TorchSaving", "current_rank", "open_leaf", "replayer", "world_size"]
 
 FRAMEWORK = "pytorch"
 _C: Any = torch._C

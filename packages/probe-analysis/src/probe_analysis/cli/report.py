@@ -24,7 +24,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if page.non_finite is not None and page.non_finite.first is not None:
         say(f"{page.non_finite.first.run.label}: {page.non_finite.first.sentence}")
     for label, why in page.unread.items():
-        say(f"{label} is not on the page: {why}")
+        say(f"{label}: {why}")
     size = Path(arguments.output).stat().st_size
     say(f"wrote {arguments.output} ({size / 1e6:.1f} MB): open it in a browser")
     return 0

@@ -180,6 +180,13 @@ def _blocks(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
         yield [*some]
 
 
+#: A run that is well looks the same: under torch's Join the ranks with the most batches go on alone.
+_BETWEEN = (
+    "That is between two steps: no batch was left (data of uneven length), it was killed or failed there, or was no "
+    "longer dumped."
+)
+
+
 @define
 class _Steps:
     """Go through the steps of a dump one by one, and keep what is not compared.
@@ -217,7 +224,9 @@ class _Steps:
         runs: the ranks of the step, also those that cannot be read, as bits.
         """
         gone = ranks_in(all_of(self.compared.values()) & ~runs)
-        why = f"{ranks_text(gone)} stopped before {label}, which {ranks_text(ranks_in(runs))} began."
+        why = (
+            f"{ranks_text(gone)} stopped before {label}, which {ranks_text(ranks_in(runs))} began. {_BETWEEN}"
+        )
         return Stop(label, gone, None, why) if gone else None
 
     def nothing(self) -> FormatError:

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from attrs import define, evolve, field, frozen
-from probe_format import Dump
+from attrs import asdict, define, evolve, field, frozen
+from probe_format import Dump, Rank
 from probe_format import open as open_dump
 from probe_format.errors import DamagedError, FormatError
-from probe_format.schema import Parts
+from probe_format.schema import Parts, Stack
 from probe_format.watch import watch_files
 
 from probe_analysis.align.mapping import Mapping
@@ -33,7 +34,7 @@ class Report:
 
     diff: how the two dumps differ; None for one dump.
     non_finite: where the first dump stops being finite; None where it could not be checked.
-    unread: label of a run -> why it is not on the page.
+    unread: label of a run -> that it, or what of it, is not on the page, and why.
     """
 
     html: str = field(repr=False)
@@ -85,7 +86,7 @@ def report(
         if found is not None:
             draft.compare(found)
     non_finite = [draft.check(number, len(dumps)) for number in range(len(dumps))]
-    return Report(html_of(draft.document(dumps)), found, non_finite[0], draft.unread)
+    return Report(html_of(draft.document(dumps)), found, non_finite[0], draft.told())
 
 
 def _opened(source: Source, *, alone: bool) -> Dump:
@@ -100,6 +101,15 @@ def _opened(source: Source, *, alone: bool) -> Dump:
         raise
 
 
+@frozen(slots=False)
+class _WithoutStacks(Rank):
+    """Read a rank whose stack.json is damaged: of no call is it known where it was made."""
+
+    @cached_property
+    def stack(self) -> Stack:
+        return Stack()
+
+
 @define(eq=False)
 class _Draft:
     """Collect what is on a page.
@@ -107,6 +117,7 @@ class _Draft:
     records: the id of a rank -> what was read of it.
     columns: the id of a rank -> its run on the page.
     watched: what task `watch` has left. late: findings that come after the others.
+    unread: label of a run -> why it is not on the page. stackless: the same of the stacks alone.
     """
 
     writer: Writer = field(factory=Writer)
@@ -120,12 +131,23 @@ class _Draft:
     watched: list[dict[str, Any]] = field(factory=list)
     late: list[dict[str, Any]] = field(factory=list)
     unread: dict[str, str] = field(factory=dict)
+    stackless: dict[str, str] = field(factory=dict)
 
     def open(self, dump: Dump, step: int | None, rank: int | None) -> None:
         """Keep the runs of a dump; their records come later."""
-        self.opened.append(list(runs_of(dump, step=step, rank=rank)) if dump.steps else [])
+        runs = runs_of(dump, step=step, rank=rank) if dump.steps else ()
+        self.opened.append([self._with_stacks(run, dump) for run in runs])
         texts, facts = self.writer.texts, self.writer.facts
         self.records |= {id(run.rank): RecordColumns(texts, facts, Lookout(run)) for run in self.opened[-1]}
+
+    def _with_stacks(self, run: Run, dump: Dump) -> Run:
+        """Return a run; where its stacks cannot be read, one without them, which is noted."""
+        try:
+            _ = run.rank.stack
+        except FormatError as error:
+            self.stackless[f"{run.label} of {dump.path}"] = str(error)
+            return Run(run.label, _WithoutStacks(**asdict(run.rank, recurse=False)))
+        return run
 
     def look_at_watched(self, number: int, dumps: list[Dump], step: int | None, rank: int | None) -> None:
         """Keep what task `watch` has left of a dump; note in ``unread`` what is damaged."""
@@ -155,7 +177,8 @@ class _Draft:
                 columns = self.writer.run(records, len(self.runs), number, progress)
             except FormatError as damaged:
                 error = damaged
-                self.unread[f"{run.label} of {dump.path}"] = str(damaged)
+                self.unread[which := f"{run.label} of {dump.path}"] = str(damaged)
+                self.stackless.pop(which, None)
                 continue
             error = error or records.error
             self.columns[id(run.rank)] = columns
@@ -206,6 +229,12 @@ class _Draft:
             return found
         return None
 
+    def told(self) -> dict[str, str]:
+        """Return label of a run -> what of it is not on the page, and why."""
+        whole = {label: f"it is not on the page: {why}" for label, why in self.unread.items()}
+        stacks = "its calls are on the page without their stacks"
+        return whole | {label: f"{stacks}: {why}" for label, why in self.stackless.items()}
+
     def document(self, dumps: list[Dump]) -> dict[str, Any]:
         return {
             "dumps": [str(dump.path) for dump in dumps],
@@ -215,7 +244,7 @@ class _Draft:
             "comparisons": [each.document for each in self.comparisons],
             "facts": self.writer.facts.columns(),
             "stacks": self.writer.stacks,
-            "unread": [list(each) for each in self.unread.items()],
+            "unread": [list(each) for each in self.told().items()],
             "texts": list(self.writer.texts),  # last: all that is above puts texts there
         }
 

@@ -28,6 +28,7 @@ Progress = Callable[[Rank, int, int], None]
 
 _MOST = 50
 _LONGEST = 1000
+_NO_REPORT = "only dumps by Probe have a report.json"
 _TOKEN = re.compile(rb"(?:^|[\[,:\s])-?(?:NaN|Infinity)(?=[\],}\s]|$)")
 
 
@@ -99,7 +100,9 @@ def _problems(rank: Rank, notes: list[str], progress: Progress | None) -> Iterat
             yield from map(str, _checked(document))
     else:
         if report is None:
-            notes.append("No checksums: only dumps by Probe have a report.json.")
+            one_file = rank.file is not None and is_file(rank.path / layout.REPORT)
+            why = "one file was given; its folder's report.json has them" if one_file else _NO_REPORT
+            notes.append(f"No checksums: {why}.")
         else:
             yield from _checksums(rank.path, report)
             if report.state == "open":

@@ -95,7 +95,7 @@ def packs(folder: Path) -> list[Path]:
     found = [folder / name for name in sorted(names, key=lambda name: int(name[:-5]))]
     for path in found:
         refuse_link(path)
-    return found
+    return [path for path in found if path.is_file()]  # a pipe would be waited for
 
 
 def entries(folder: Path) -> dict[str, Entry]:

@@ -11,6 +11,7 @@ from attrs import define, field, frozen
 from probe_format import jsonio, layout
 from probe_format.errors import FormatError, refuse_other_version
 from probe_format.journal.reading import Frames, head_of
+from probe_format.plain_files import is_file
 
 from .writer import KINDS, MAGIC, Column
 
@@ -182,6 +183,9 @@ def watch_files(path: str | Path) -> list[WatchFile]:
     else:
         folder = path if path.name == layout.WATCH else path / layout.WATCH
         found = [each for each in folder.glob(f"*{layout.ROWS}") if layout.RANK_DIR.fullmatch(each.stem)]
+    for each in found:
+        if not is_file(each):  # a pipe would be waited for
+            raise FormatError(f"{each} is no file, or a link that leads nowhere. Remove it.")
     files = [WatchFile.read(each) for each in found]
     return sorted(files, key=lambda file: (-1 if file.rank is None else file.rank, file.path.name))
 

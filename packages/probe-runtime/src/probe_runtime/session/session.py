@@ -20,13 +20,13 @@ from probe_format.write import Claim, clear, explain, reason, remains
 from probe_runtime.config.config import Config
 from probe_runtime.config.number_ranges import parse_init_step, parse_rank_id, parse_token_range
 from probe_runtime.config.source import ConfigSource
+from probe_runtime.earlier_dump import EarlierDump
 from probe_runtime.notice import Notices, log, notice
 from probe_runtime.patching.patches import Patches
 from probe_runtime.patching.switch import muted
 from probe_runtime.watch import Allowance, Budget
 
 from .any_session import AnySession
-from .earlier_dump import EarlierDump
 from .exporter import Exporter
 from .framework import Framework, Opened
 from .last_model import LastModel

@@ -14,7 +14,7 @@ const Findings = (() => {
     root.replaceChildren(...order.map((finding) => card(finding, go)));
     if (data.unread.length) {
       root.append(make("article", { class: "finding different" },
-        make("h2", {}, `${Numbers.count(data.unread.length, "run")} cannot be read`),
+        make("h2", {}, "What cannot be read"),
         make("ul", {}, ...data.unread.map(([label, why]) => make("li", {}, `${label}: ${why}`)))));
     }
   }

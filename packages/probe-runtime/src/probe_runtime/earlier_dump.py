@@ -1,5 +1,6 @@
 """Say which steps and ranks of an earlier dump a run with `overwrite` did not reach, so that they are still there."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -8,7 +9,7 @@ from pathlib import Path
 from attrs import define, field
 from probe_format.layout import RANK_DIR, existing_dump, find_steps, holds_data
 
-from probe_runtime.notice import notice
+from .notice import notice
 
 #: When this process began, nearly.
 _BEGAN = time.time()
@@ -18,7 +19,7 @@ _BEGAN = time.time()
 class EarlierDump:
     """Hold the directories with data that were there before the run, and that it has not written.
 
-    world_size: returns the number of processes of the run; None when not distributed.
+    world_size: returns the number of processes of the run; None when not distributed, or not known.
     """
 
     world_size: Callable[[], int | None]
@@ -41,7 +42,7 @@ class EarlierDump:
 
     def _of_other_ranks(self, base: Path, rank: int | None) -> Iterator[Path]:
         """Yield the directories of ranks that the run does not have: its first process tells of them."""
-        processes = self.world_size() or 0
+        processes = self.world_size() or (0 if rank is None else math.inf)
         for step in find_steps(base) if not rank else ():
             for path in step.path.iterdir() if step.path.parent == base else ():
                 name = RANK_DIR.fullmatch(path.name)
@@ -50,8 +51,9 @@ class EarlierDump:
                     yield path
 
     def tell(self) -> None:
-        """Tell the user what is left of it."""
+        """Tell the user what is left of it, once."""
         left = sorted(path for some in self._left.values() for path in some if holds_data(path))
+        self._left.clear()
         if left:
             more = f" and {len(left) - 3} more" if len(left) > 3 else ""
             names = ", ".join(f"{path.parent.name}/{path.name}" for path in left[:3])
