@@ -154,6 +154,12 @@ def batched_gradient(model: nn.Module) -> Any:
     return torch.autograd.grad(model(x)[0], x, torch.eye(2), is_grads_batched=True)
 
 
+def batched_under_autocast(model: nn.Module) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        out = model(X)[0].float()
+    return torch.autograd.grad(out, list(model.parameters()), torch.eye(2), is_grads_batched=True)
+
+
 def of_one_sample(row: int, **keys: Any) -> Callable[[nn.Module], Any]:
     return lambda model: torch.autograd.functional.jacobian(
         lambda x: model(x), X[row], vectorize=True, **keys
@@ -165,6 +171,7 @@ def of_one_sample(row: int, **keys: Any) -> Callable[[nn.Module], Any]:
     "run",
     [
         batched_gradient,
+        batched_under_autocast,
         of_one_sample(0),
         of_one_sample(0, strategy="forward-mode"),
         lambda m: torch.autograd.functional.hessian(lambda x: m(x).sum(), X[0], vectorize=True),
@@ -188,14 +195,16 @@ def test_torchs_older_vmap(run: Callable[[nn.Module], Any], level: str, tmp_path
 
 
 class Gated(nn.Module):
-    """One that uses its input twice."""
+    """One that uses its input twice, and writes into a view."""
 
     def __init__(self) -> None:
         super().__init__()
         self.net = net()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.net(x) * x[..., :2].sin()
+        y = self.net(x)
+        y[..., 1:].mul_(2)
+        return y * x[..., :2].sin()
 
 
 def test_a_thread_without_levels_has_none_after_a_dump(tmp_path: Path) -> None:

@@ -125,20 +125,26 @@ def _unwrapped(t: torch.Tensor) -> TensorView:
 
 def _of_older_vmap(t: torch.Tensor) -> TensorView:
     """View a tensor within the older vmap as one within `torch.func`; the batch is the first dimension."""
-    levels: list[dict[str, Any]] = []
-    inner = t
+    found = unbatched(t)
+    if found is None:
+        return TensorView("BatchedTensor", str(t.dtype), _shape(t), None, reason="its batch is empty")
+    level, whole = found
+    inner = view_of(whole)
+    levels = [{"type": "BatchedTensor", "level": level, "dim": 0}, *inner.extra.get("functorch", ())]
+    return evolve(inner, type="BatchedTensor", extra={**inner.extra, "functorch": levels})
+
+
+def unbatched(t: torch.Tensor) -> tuple[int, torch.Tensor] | None:
+    """Return a level that a tensor has in the older vmap, and the tensor with that batch as its first dimension.
+
+    None where the batch is empty.
+    """
     with torch.no_grad():
         for level in range(1, _OLDER_LEVELS + 1):
-            if not in_older_vmap(inner):
-                break
-            whole = _V._remove_batch_dim(inner, level, 0, 0)
+            whole = _V._remove_batch_dim(t, level, 0, 0)
             if len(whole):  # else it has no such level, and was given the 0
-                levels.append({"type": "BatchedTensor", "level": level, "dim": 0})
-                inner = whole
-    if in_older_vmap(inner):
-        return TensorView("BatchedTensor", str(t.dtype), _shape(t), None, reason="its batch is empty")
-    found = view_of(inner)
-    return evolve(found, type="BatchedTensor", extra={**found.extra, "functorch": levels})
+                return level, whole
+    return None
 
 
 def _wrapper(t: torch.Tensor) -> str:
