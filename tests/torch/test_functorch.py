@@ -149,6 +149,64 @@ def has_levels() -> bool:
     return bool(ctypes.c_void_p.from_address(table()).value)
 
 
+def batched_gradient(model: nn.Module) -> Any:
+    x = X.clone().requires_grad_()
+    return torch.autograd.grad(model(x)[0], x, torch.eye(2), is_grads_batched=True)
+
+
+def batched_under_autocast(model: nn.Module) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        out = model(X)[0].float()
+    return torch.autograd.grad(out, list(model.parameters()), torch.eye(2), is_grads_batched=True)
+
+
+def of_one_sample(row: int, **keys: Any) -> Callable[[nn.Module], Any]:
+    return lambda model: torch.autograd.functional.jacobian(
+        lambda x: model(x), X[row], vectorize=True, **keys
+    )
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        batched_gradient,
+        batched_under_autocast,
+        of_one_sample(0),
+        of_one_sample(0, strategy="forward-mode"),
+        lambda m: torch.autograd.functional.hessian(lambda x: m(x).sum(), X[0], vectorize=True),
+    ],
+)
+def test_torchs_older_vmap(run: Callable[[nn.Module], Any], level: str, tmp_path: Path) -> None:
+    """What autograd batches by itself has its numbers, with every batch, also where they are sums."""
+    model = nn.Sequential(Gated())
+    right = run(model)
+    with dumped(tmp_path, model, level=level, task="tensor"):
+        found = run(model)
+    assert all(map(torch.equal, tree.tree_leaves(found), tree.tree_leaves(right)))
+    assert not report(tmp_path / "dump")["faults"]
+    every = [leaf for record in records(tmp_path / "dump").values() for leaf in leaves(record)]
+    assert not [leaf for leaf in every if "lost" in leaf or "unsupported" in leaf]
+    assert run is not batched_gradient or any("functorch" in leaf for leaf in every)
+    if level != "L1" and run is batched_gradient:
+        (sent,) = records(tmp_path / "dump")["Module.0.Gated.backward.0"]["output"]
+        assert sent["shape"] == [2, 5, 3]
+        assert torch.equal(load(tmp_path / "dump", sent), right[0])
+
+
+class Gated(nn.Module):
+    """One that uses its input twice, and writes into a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.net(x)
+        y[..., 1:].mul_(2)
+        return y * x[..., :2].sin()
+
+
 def test_a_thread_without_levels_has_none_after_a_dump(tmp_path: Path) -> None:
     """What torch makes for the levels of a thread stays, and makes each of its later steps slower."""
     model = net()

@@ -218,9 +218,8 @@ class _NodeHook:
 @apart
 def _cast(grads: Grads, casts: Mapping[int, torch.dtype]) -> Grads:
     """Return the gradients that left a cast as those of its input."""
-    return tuple(
-        g if g is None or i not in casts else _base.to(_base.detach(g), casts[i]) for i, g in enumerate(grads)
-    )
+    with torch.no_grad():  # not by detach, which torch's older vmap has not
+        return tuple(g if g is None or i not in casts else _base.to(g, casts[i]) for i, g in enumerate(grads))
 
 
 def hook_node(node: Any, call: NodeCall) -> _NodeHook | None:

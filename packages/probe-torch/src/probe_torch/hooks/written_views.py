@@ -8,7 +8,9 @@ from attrs import frozen
 from probe_format.values import ValuePath
 
 from probe_torch.aside import apart
+from probe_torch.tensors.tensor_view import in_older_vmap, unbatched
 
+_V: Any = torch._C._VariableFunctions
 _base: Any = torch._C.TensorBase  # its methods are not patched, so a hook's own calls are not recorded
 #: Returns the tensor that a tensor is a view of, even if its class overrides the attribute; None if it is no view.
 base_of: Callable[[torch.Tensor], torch.Tensor | None] = _base._base.__get__
@@ -36,12 +38,16 @@ class WrittenView:
     def _cut(self, g: torch.Tensor | None) -> torch.Tensor | None:
         if g is None:
             return None
+        if in_older_vmap(g):
+            if (found := unbatched(g)) is None:
+                return None
+            level, whole = found
+            parts = [self._cut(part) for part in _base.unbind(whole)]
+            return _V._add_batch_dim(_V.stack(parts), 0, level)  # type: ignore[no-any-return]
         size, stride, offset, base_size, base_stride = self.geometry
         g = _base.detach(g)
         if tuple(_base.stride(g)) != base_stride:
-            laid_out = torch._C._VariableFunctions.empty_strided(
-                base_size, base_stride, dtype=g.dtype, device=g.device
-            )
+            laid_out = _V.empty_strided(base_size, base_stride, dtype=g.dtype, device=g.device)
             g = _base.copy_(laid_out, g)
         return _base.as_strided(g, size, stride, offset + _base.storage_offset(g))  # type: ignore[no-any-return]
 

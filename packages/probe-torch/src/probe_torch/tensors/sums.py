@@ -1,7 +1,7 @@
 """Add gradients, without calling torch's addition for tensors with a `__torch_dispatch__` of their own.
 
-That call would be seen by the user's subclass, or make a DTensor communicate, or wait for a collective. Such
-gradients are kept apart, and their numbers are added when they are described.
+That call would be seen by the user's subclass, or make a DTensor communicate, or wait for a collective; and torch's
+older vmap has no `detach`. Such gradients are kept apart, and their numbers are added when they are described.
 """
 
 import functools
@@ -14,7 +14,7 @@ from probe_runtime.collect import UNTOLD
 
 from probe_torch.aside import apart
 
-from .tensor_view import NO_DISPATCH, TensorView, view_of
+from .tensor_view import NO_DISPATCH, TensorView, in_older_vmap, view_of
 
 _T: Any = torch._C.TensorBase
 
@@ -59,7 +59,7 @@ def numberless(t: Any) -> GradientSum:
 
 
 def _ordinary(t: Any) -> bool:
-    return isinstance(t, torch.Tensor) and type(t).__torch_dispatch__ is NO_DISPATCH
+    return isinstance(t, torch.Tensor) and type(t).__torch_dispatch__ is NO_DISPATCH and not in_older_vmap(t)
 
 
 def _shares(t: Any) -> tuple[torch.Tensor, ...]:

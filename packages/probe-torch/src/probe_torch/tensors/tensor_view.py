@@ -21,6 +21,9 @@ _V: Any = torch._C._VariableFunctions
 EXACT = (torch.Tensor, torch.nn.Parameter)
 _functorch: Any = torch._C._functorch
 _is_wrapped: Any = _functorch.is_functorch_wrapped_tensor
+#: Return whether a tensor is within torch's older vmap: gradients of `is_grads_batched`, of `jacobian(vectorize=True)`.
+in_older_vmap: Callable[[Any], bool] = _functorch.is_legacy_batchedtensor
+_OLDER_LEVELS = 64  # as many as it can be nested
 #: Return whether work that is put on the current stream now becomes part of a CUDA graph.
 capturing: Callable[[], bool] = getattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: False)
 _CAPTURED = "captured into a CUDA graph: it is computed when the graph is replayed, not here"
@@ -67,6 +70,8 @@ def view_of(t: torch.Tensor) -> TensorView:
 def _view(t: torch.Tensor) -> TensorView:
     if _is_wrapped(t):
         return _unwrapped(t)
+    if in_older_vmap(t):  # no view of it can be made: not even by detach
+        return _of_older_vmap(t)
     if type(t) in EXACT and t.layout is torch.strided and not (t.is_nested or t.is_quantized or t.is_meta):
         return TensorView("torch.Tensor", str(t.dtype), list(t.shape), _settled(_T.detach(t)))
     with torch._C.DisableTorchFunctionSubclass():
@@ -116,6 +121,30 @@ def _unwrapped(t: torch.Tensor) -> TensorView:
     return TensorView(
         levels[0]["type"], str(t.dtype), found.shape, found.data, found.bits, extra, found.reason
     )
+
+
+def _of_older_vmap(t: torch.Tensor) -> TensorView:
+    """View a tensor within the older vmap as one within `torch.func`; the batch is the first dimension."""
+    found = unbatched(t)
+    if found is None:
+        return TensorView("BatchedTensor", str(t.dtype), _shape(t), None, reason="its batch is empty")
+    level, whole = found
+    inner = view_of(whole)
+    levels = [{"type": "BatchedTensor", "level": level, "dim": 0}, *inner.extra.get("functorch", ())]
+    return evolve(inner, type="BatchedTensor", extra={**inner.extra, "functorch": levels})
+
+
+def unbatched(t: torch.Tensor) -> tuple[int, torch.Tensor] | None:
+    """Return a level that a tensor has in the older vmap, and the tensor with that batch as its first dimension.
+
+    None where the batch is empty.
+    """
+    with torch.no_grad():
+        for level in range(1, _OLDER_LEVELS + 1):
+            whole = _V._remove_batch_dim(t, level, 0, 0)
+            if len(whole):  # else it has no such level, and was given the 0
+                return level, whole
+    return None
 
 
 def _wrapper(t: torch.Tensor) -> str:
