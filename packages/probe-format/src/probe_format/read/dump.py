@@ -175,7 +175,9 @@ class Rank:
         if self.journal is not None:
             return self.journal.is_empty
         files = (self.path / name for name in _DOCUMENTS)
-        return self.file is None and not any(file.is_file() and file.stat().st_size for file in files)
+        holds = any(file.is_file() and file.stat().st_size for file in files)
+        tensors = self.path / layout.TENSORS  # a file of one is written before its record
+        return self.file is None and not holds and not (tensors.is_dir() and any(tensors.iterdir()))
 
     @cached_property
     def header(self) -> Mapping[str, Any]:
@@ -271,7 +273,7 @@ class Rank:
         read = read_file if self.file else read_plain  # a file that was asked for may be a link
         found = tuple(parse_dump(read(file), str(file)) for file in files if file.is_file())
         if not found:
-            why = "only what goes with one: they were removed"
+            why = "only what goes with one: they were removed, or never written (msprobe writes them last)"
             raise FormatError(f"{self.path} has neither a dump.json nor a debug.json, {why}.")
         return found
 
