@@ -17,7 +17,7 @@ from probe_format.cli.main import main as probe
 from probe_format.journal import events
 from probe_format.jsonio import encode
 from probe_format.write import RankWriter
-from rank_dumps import changed, run, tensor
+from rank_dumps import changed, run, tensor, write
 
 
 @pytest.fixture(scope="module")
@@ -191,3 +191,15 @@ def test_a_call_after_the_end_of_one_run_leaves_out_none_of_its_name_in_the_othe
     call = SimpleNamespace(name="Tensor.mul_.0.forward")
     monkeypatch.setattr(Alignment, "beyond", lambda *_: (frozenset({call.name}), frozenset()))
     assert Alignment((), (call,), (call,)).lone(None, None) == ([], [call])  # type: ignore[arg-type]
+
+
+def test_of_a_call_that_raised_in_one_run_the_exception_is_said(tmp_path, capsys):
+    call = {"input_args": [tensor()], "input_kwargs": {}, "output": [tensor()]}
+    raised = {**call, "output": [], "raised": "RuntimeError: Connection closed by peer"}
+    after = {"Functional.relu.0.forward": call}  # so that the run was not cut in the call
+    ones, twos = ({"Functional.elu.0.forward": record, **after} for record in (call, raised))
+    a, b = write(tmp_path / "a", None, ones), write(tmp_path / "b", None, twos)
+    for first, second, which in ((a, b, "first"), (b, a, "second")):
+        probe(["diff", str(first), str(second)])
+        said = f"is in the {which} alone: the other call raised 'RuntimeError: Connection closed by peer'"
+        assert said in " ".join(capsys.readouterr().out.split())

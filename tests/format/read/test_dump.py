@@ -112,7 +112,10 @@ def test_what_is_no_dump_says_where_dumps_are(tmp_path):
     for path in ("empty", "empty/step0", "empty/step0/rank0"):
         (rank,) = probe_format.open(tmp_path / path).ranks
         assert rank.is_empty and not list(rank.records) and (rank.step, rank.number) == (0, 0)
-    for left in ("stack.json", "dump_tensor_data/Module.fc.Linear.forward.0.output.0.npy"):  # they go with records
+    for left in (
+        "stack.json",
+        "dump_tensor_data/Module.fc.Linear.forward.0.output.0.npy",
+    ):  # they go with records
         (rank.path / left).write_text("{}")
         (rank,) = probe_format.open(tmp_path / "empty").ranks
         with pytest.raises(FormatError, match=r"neither a dump\.json nor a debug\.json"):

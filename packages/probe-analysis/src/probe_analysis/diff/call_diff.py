@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from attrs import define, field
 from probe_format.errors import FormatError
+from probe_format.excerpts import brief
 from probe_format.read import Loss
 from probe_format.schema import Parts, Side, Value, writes_into
 from probe_format.tensors import Place, opened
@@ -317,7 +318,11 @@ class Comparison:
         if x is None or y is None:
             present = x or y
             assert present is not None
-            words = "is in the first alone" if y is None else "is in the second alone"
+            words, other = (
+                ("is in the first alone", pair.b) if y is None else ("is in the second alone", pair.a)
+            )
+            if side == "out" and isinstance(why := other.record.json.get("raised"), str):
+                words += f": the other call raised {brief(why)}"
             return ValueDiff(present.slot, side, Distance(math.inf, words, form=True), self.told)
         found = distance(x.tensor, y.tensor)
         if x.tensor["shape"] != y.tensor["shape"] or math.isinf(found.relative):
