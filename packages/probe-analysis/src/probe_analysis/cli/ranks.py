@@ -21,8 +21,9 @@ def _run(arguments: argparse.Namespace) -> int:
     how = {"agree": arguments.agree, "tolerance": arguments.tolerance, "engine": engine(arguments)}
     with shown("ranks", "calls") as progress:
         found = ranks(arguments.dir, step=arguments.step, groups=groups, **how, progress=progress)
-    rows = [*map(found.row, found.rows())]
-    show("ranks", found, arguments, _story(found), rows, "more, most of which follow")
+    every = [*found.rows()]
+    rows = [*map(found.row, every[: arguments.rows])]  # of 10,000 ranks there are many
+    show("ranks", found, arguments, _story(found), rows, "more, most of which follow", len(every))
     return _CODES[found.state]
 
 

@@ -318,9 +318,8 @@ class Comparison:
         if x is None or y is None:
             present = x or y
             assert present is not None
-            words, other = (
-                ("is in the first alone", pair.b) if y is None else ("is in the second alone", pair.a)
-            )
+            which, other = ("first", pair.b) if y is None else ("second", pair.a)
+            words = f"is in the {which} alone"
             if side == "out" and isinstance(why := other.record.json.get("raised"), str):
                 words += f": the other call raised {brief(why)}"
             return ValueDiff(present.slot, side, Distance(math.inf, words, form=True), self.told)

@@ -125,8 +125,8 @@ class Given:
     def _looked_at(self, call: Call, parts: Parts) -> Iterator[Value]:
         """Yield the tensors that a call gets which do not follow from earlier calls, and running statistics."""
         for value in parts.side("in") if not moves(call) else ():
-            divided = value.tensor.get("requires_grad") or is_divided(value.tensor)
-            follows = divided or in_update(call) or _ends(value) in self.made
+            computed = value.tensor.get("requires_grad") or _ends(value) in self.made
+            follows = computed or in_update(call) or is_divided(value.tensor)
             if not follows or call.role(value.slot) in RUNNING:
                 yield value
 
