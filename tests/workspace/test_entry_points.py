@@ -18,7 +18,7 @@ GROUPS = {"probe.commands", "probe.levels", "probe.frameworks"}
 # Strings that name a package of another's, where none is imported by them.
 NAMED = {
     "probe_format.own_code": "frames of these packages are left out of recorded stacks",
-    "probe_mindspore.session.session": "reads the list of torch's names in probe-torch, without importing it",
+    "probe_mindspore.patching.apis": "reads the list of torch's names in probe-torch, without importing it",
     "probe_runtime.session.exporter": "runs the command probe in a process of its own",
 }
 

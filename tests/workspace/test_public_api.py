@@ -150,7 +150,7 @@ MODULE_NAMES: dict[str, set[str]] = {
         "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "JointStep", "KernelSession", "Move", "Opened",
         "SavingSession", "RunningStep", "Seeded", "Session", "TokenGate", "class_or_instance", "kernel_package",
         "Watch", "WatchSession", "WatchedStep", "Watcher", "perturbed",
-        "preflight", "seed_process", "set_variable", "tapped_functions",
+        "preflight", "seed_process", "set_variable",
     },
     "probe_runtime.watch": {
         "Allowance", "Budget", "Columns", "Norms", "ParameterNames", "Ring", "StepSeen", "Trigger", "Triggers",

@@ -40,11 +40,9 @@ class _LineLoader(yaml.SafeLoader):
         text = str(self.construct_scalar(node))
         if ":" in text:
             return text
-        return (
-            int(text.replace("_", ""))
-            if text.lstrip("+-0_")[:1].isdigit()
-            else super().construct_yaml_int(node)
-        )
+        if text.lstrip("+-0_")[:1].isdigit():
+            return int(text.replace("_", ""))
+        return super().construct_yaml_int(node)  # 0, and 0x10 or 0b11
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         if (

@@ -17,7 +17,6 @@ from attrs import define, field
 from probe_format.journal.frames import Count
 from probe_format.jsonio import number
 from probe_format.schema.finite import non_finite
-from probe_format.schema.form import path_text
 from probe_format.values import ValuePath
 
 _KINDS = ("seen", "recorded", "filtered", "unsupported", "failed", "left_out")
@@ -190,4 +189,4 @@ def slot_of(label: str | None, path: ValuePath) -> str:
     """
     if label is not None:
         path = (label, *path) if label else (*path, 0)
-    return path_text(path)
+    return ".".join(map(str, path))

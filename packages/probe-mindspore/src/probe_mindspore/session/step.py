@@ -13,7 +13,7 @@ from probe_runtime.config import Config
 from probe_runtime.describe import options_of
 from probe_runtime.patching import is_muted
 from probe_runtime.select import NameFilter
-from probe_runtime.session import DumpingStep, Install, JointStep, RunningStep, tapped_functions
+from probe_runtime.session import DumpingStep, Install, JointStep, RunningStep
 
 from probe_mindspore.graph.taps import GraphTaps, graph_mode
 from probe_mindspore.hooks import gradients
@@ -108,7 +108,7 @@ class StepOpener:
                     if not models:
                         collector.coverage.unseen("calls of the Primitives that Cells hold", _NO_MODEL)
                     regions = step_regions(collector.push, collector.pop, collector.coverage)
-                    tapped = tapped_functions(collector, self.target, self.patches, models, regions)
+                    tapped = collector.tapped(self.target, self.patches, models, regions)
                     stack.enter_context(tapped)
                 yield
 

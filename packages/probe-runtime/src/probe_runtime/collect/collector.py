@@ -3,7 +3,8 @@
 The calls themselves are recorded by the `Recorder` that a collector holds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from probe_format.excerpts import error_text, unsignalled
@@ -14,13 +15,14 @@ from probe_format.write import Coverage
 from probe_runtime.describe.leaf import Leaf
 from probe_runtime.describe.placement import Placement
 from probe_runtime.describe.run_error import RunError
+from probe_runtime.patching.patches import Patches
 from probe_runtime.select.filters import NameFilter
 
 from . import guard
 from .calls import Counters
 from .event_stream import EventStream
 from .module_table import AnyModuleTable, TrackedParameter
-from .recorder import Recorder
+from .recorder import Recorder, Target
 
 
 class Collector:
@@ -45,6 +47,27 @@ class Collector:
         self._steps = Counters()
         self._last_tally: dict[str, Any] = {}
         guard.listen(self.stream)
+
+    @contextmanager
+    def tapped(
+        self, target: Target, patches: Patches, models: Sequence[Any], regions: AbstractContextManager[None]
+    ) -> Iterator[None]:
+        """Take the calls of patched functions while open, and note which listed ones are missing.
+
+        target: the tap of ``patches``.
+        models: searched for attributes that hold one of the functions.
+        regions: a context in which this is told of the regions outside of the model.
+        """
+        with ExitStack() as stack:
+            target.recorder = self.recorder
+            stack.callback(target.clear)
+            stack.callback(self.works.give_up)
+            stack.enter_context(regions)
+            patches.apply(*models)
+            stack.callback(patches.undo)
+            for missing, why in patches.missing.items():
+                self.coverage.missing.setdefault(missing, why)
+            yield
 
     # -- what is no call -----------------------------------------------------------------------------
 

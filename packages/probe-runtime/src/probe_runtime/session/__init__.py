@@ -11,7 +11,6 @@ from .preflight import preflight
 from .seed import Seeded, seed_process, set_variable
 from .session import Session
 from .step import DumpingStep, Install, RunningStep
-from .tapped_functions import tapped_functions
 from .token_gate import TokenGate
 from .watcher import Watch, Watcher
 from .watching import WatchedStep, WatchSession
@@ -20,5 +19,5 @@ __all__ = [
     "AnySession", "Debugger", "DumpingStep", "Framework", "Install", "JointStep", "KernelSession", "Move",
     "Opened", "RunningStep", "SavingSession", "Seeded", "Session", "TokenGate", "Watch", "WatchSession",
     "WatchedStep", "Watcher", "class_or_instance", "kernel_package", "perturbed", "preflight",
-    "seed_process", "set_variable", "tapped_functions",
+    "seed_process", "set_variable",
 ]  # fmt: skip

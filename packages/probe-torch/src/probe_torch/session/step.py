@@ -12,7 +12,7 @@ from probe_runtime.collect import Collector, EventStream, Target, guarded, heade
 from probe_runtime.config import Config
 from probe_runtime.describe import options_of
 from probe_runtime.select import NameFilter
-from probe_runtime.session import DumpingStep, tapped_functions
+from probe_runtime.session import DumpingStep
 from torch import nn
 
 from probe_torch.aside import aside
@@ -112,4 +112,4 @@ class StepOpener:
     ) -> contextlib.AbstractContextManager[None]:
         push, pop = (guarded("a region", each.__name__, each) for each in (collector.push, collector.pop))
         regions = step_regions(push, pop, collector.coverage)
-        return tapped_functions(collector, self.target, self.patches, models, regions)
+        return collector.tapped(self.target, self.patches, models, regions)
