@@ -14,6 +14,7 @@ import json
 import os
 import select
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,7 +23,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryFile, mkdtemp
 from types import ModuleType
 from typing import IO, Any, NoReturn
 
@@ -146,8 +147,8 @@ class Forks:
     def _begun(self) -> str:
         """Return where the process that forks listens."""
         if not self._address:
-            folder = TemporaryDirectory()
-            self._address = f"{folder.name}/asked"
+            folder, own = mkdtemp(), os.getpid()
+            self._address = f"{folder}/asked"
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             listening.bind(self._address)
             listening.listen(64)
@@ -159,7 +160,13 @@ class Forks:
                 stdin=subprocess.PIPE,
             )
             listening.close()
-            atexit.register(lambda: (process.communicate(), folder.cleanup()))
+
+            def end() -> None:
+                if os.getpid() == own:  # a child that ends as this process does has neither of them
+                    process.communicate()
+                    shutil.rmtree(folder)
+
+            atexit.register(end)
         return self._address
 
 
