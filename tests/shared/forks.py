@@ -133,7 +133,8 @@ class Forks:
                     for other in runs:
                         other.kill()
             said.seek(0)
-            assert not any(run.code for run in runs), said.read()[-4000:]
+            codes = [run.code for run in runs]
+            assert not any(codes), f"exit codes {codes}\n{said.read()[-4000:]}"
 
     def commands(self, folder: Path) -> None:
         """Write what stands for these in a shell: scripts, `probe` and torch's launcher are forked, others real."""
