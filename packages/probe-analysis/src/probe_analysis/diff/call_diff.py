@@ -320,7 +320,8 @@ class Comparison:
             assert present is not None
             which, other = ("first", pair.b) if y is None else ("second", pair.a)
             words = f"is in the {which} alone"
-            if side == "out" and isinstance(why := other.record.json.get("raised"), str):
+            record: Any = other.record.json  # of a damaged dump it may be anything
+            if side == "out" and isinstance(record, dict) and isinstance(why := record.get("raised"), str):
                 words += f": the other call raised {brief(why)}"
             return ValueDiff(present.slot, side, Distance(math.inf, words, form=True), self.told)
         found = distance(x.tensor, y.tensor)
