@@ -175,9 +175,10 @@ class Rank:
         if self.journal is not None:
             return self.journal.is_empty
         files = (self.path / name for name in _DOCUMENTS)
-        holds = any(file.is_file() and file.stat().st_size for file in files)
+        if self.file is not None or any(file.is_file() and file.stat().st_size for file in files):
+            return False
         tensors = self.path / layout.TENSORS  # a file of one is written before its record
-        return self.file is None and not holds and not (tensors.is_dir() and any(tensors.iterdir()))
+        return not (tensors.is_dir() and any(tensors.iterdir()))
 
     @cached_property
     def header(self) -> Mapping[str, Any]:

@@ -89,9 +89,8 @@ def compiled(called: Called, out: Any, parameters: Sequence[Any]) -> tuple[Any, 
     kind = API._PyNativeExecutor
     run, clear, before = kind.grad_jit, kind.clear_res, autograd.grad_enabled()
     try:
-        kind.grad_jit = kind.clear_res = (
-            stop  # MindSpore clears what the run has recorded where a piece fails
-        )
+        # MindSpore clears what the run has recorded where a piece fails.
+        kind.grad_jit = kind.clear_res = stop
         autograd.enable_grad(False)
         plain = map(_plain, called.arguments)
         arguments = [_mutable(one) if takes else one for one, takes in zip(plain, taken, strict=True)]

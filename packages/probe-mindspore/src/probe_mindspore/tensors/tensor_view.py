@@ -90,11 +90,10 @@ def view_of(t: Any) -> TensorView:
     form = None
     try:
         form = form_of(t)
-        data, reason = None, "it is not initialised yet"
-        if not getattr(
-            t, "has_init", False
-        ):  # else its random numbers would be drawn now, and not when the run does
-            data, reason = read(t, form).reshape(form.shape), ""
+        # To read one that is not initialised would draw its random numbers now, and not when the run does.
+        waits = getattr(t, "has_init", False)
+        data = None if waits else read(t, form).reshape(form.shape)
+        reason = "it is not initialised yet" if waits else ""
     except unsignalled(Exception) as e:
         return unreadable(t, form, e)
     if data is not None and (data.dtype.kind not in "biufcV" or (data.dtype.kind == "V" and not form.narrow)):
